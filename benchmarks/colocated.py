@@ -210,9 +210,9 @@ def speed(name: str, moves: Moves, bus: float, cycles: int, per_cycle: int) -> s
 
 
 def growth(name: str, log: Log) -> tuple[str, int]:
-    """Returns a table row, and the largest growth in bytes per cycle.
+    """Returns a table row of growths per cycle, and the largest growth in bytes.
 
-    Compares the growths of the card's memory, the host's memory and the page-locked memory.
+    The largest is that of the card's memory, the host's memory or the page-locked memory.
     """
     first, last = log.footprints[WARM - 1], log.footprints[-1]
     cycles = len(log.footprints) - WARM

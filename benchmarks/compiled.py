@@ -36,7 +36,7 @@ RESULTS = HERE / "results"
 MODES = ("compiled", "eager")
 TIMEOUT_SECONDS = 400
 LARGE = 1 << 20
-"""Bytes. `run_here` leaves smaller requests and frees out of the list for the first step."""
+"""Bytes. For the first step, `run_here` lists only requests and frees of at least this size."""
 
 
 def run_here(path: Path, *, compiled: bool) -> dict[str, Any]:
@@ -175,7 +175,7 @@ def compare(only: str, scripts: Path, gpu: str, results: Path) -> None:
 
 
 def _alike(one: dict[str, Any], other: dict[str, Any]) -> str:
-    """Returns a line that says how much of the last step's requests is equal in both runs."""
+    """Compares the requests and frees of both runs' last steps. Returns the result as text."""
     if "last" not in one or "last" not in other:
         return ""
     if one["last"] == other["last"]:

@@ -133,7 +133,10 @@ class Turns:
         self.blocks: list[tuple[int, bool]] = []
 
     def step(self) -> None:
-        """Notes the start of a step, and switches the publisher if a new block begins."""
+        """Counts a step that begins.
+
+        If the step is the first of a block, starts or pauses the publisher, as `ORDER` says.
+        """
         now = time.monotonic()
         if not self.blocks or now - self._began > BLOCK_SECONDS:
             self._began = now

@@ -61,7 +61,7 @@ GPU = "H200"
 PASSES = int(os.environ.get("PASSES", "2"))
 SECONDS = float(os.environ.get("SECONDS", "3600"))  # no timed run starts after this many seconds
 AT_A_TIME = 8
-ROOM = 120 << 30  # the most bytes to which the limits of parallel runs may add up
+ROOM = 120 << 30  # bytes; the memory limits of parallel runs add up to less
 STEPS = 9  # steps of a timed copy
 
 
@@ -80,7 +80,7 @@ class Quiet:
 
 
 def plan(folder: Path, names: Sequence[str]) -> None:
-    """Searches for plans and writes the copies. Searches run in parallel, on four cores each."""
+    """Searches for plans, and writes the copies. One search runs for every four cores."""
     folder.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(max(1, (os.cpu_count() or 1) // 4)) as pool:
         for each in [pool.submit(_plan_one, folder, name) for name in names or SCRIPTS]:
@@ -394,7 +394,7 @@ def table(path: Path) -> None:
             if seconds and run["step_seconds"]
         ]
         for (one, said, took), (other, other_said, other_took) in combinations(known, 2):
-            if (one, other) in counted:  # the plans of two budgets may have the same copies
+            if (one, other) in counted:  # a plan for another budget had these copies too
                 continue
             counted.update([(one, other), (other, one)])
             if max(took, other_took) > 1.05 * min(took, other_took):

@@ -101,7 +101,10 @@ def _parts() -> None:
 
 
 def _compare(device: str, only: str) -> None:
-    """Prints measured and predicted memory, without what Python, PyTorch and CUDA take alone."""
+    """Prints the measured and the predicted memory of each program.
+
+    Subtracts the memory that Python, PyTorch and CUDA take alone.
+    """
     from machine import machine
 
     from plimsoll.prediction.host_use import CONTEXT, CUBLAS, CUDNN, PYTHON, TORCH

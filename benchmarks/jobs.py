@@ -264,8 +264,8 @@ def _beside(run: Figures, measured: Sequence[Figures]) -> list[str]:
 def _real(truth: Figures, name: str, run: Figures) -> int:
     """Returns a measured figure of a rank.
 
-    No measurement shows NCCL's memory alone. This function takes the memory measured outside
-    PyTorch's allocator, and subtracts the CUDA context that the prediction `run` has.
+    No measurement shows NCCL's memory alone. For `nccl_bytes`, this function takes the memory
+    measured outside PyTorch's allocator, and subtracts the CUDA context predicted in `run`.
     """
     if name == "nccl_bytes":
         return int(truth["outside_bytes"]) - int(run["context_bytes"])

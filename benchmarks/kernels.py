@@ -376,9 +376,9 @@ def attention() -> Iterator[Case]:
 
 
 def convolutions() -> Iterator[Case]:
-    """Yields convolutions of various types and layouts: forward, and two gradients.
+    """Yields convolutions of various types and layouts.
 
-    The gradients are those of the input and of the weight.
+    A case computes the output, the gradient of the input, or the gradient of the weight.
     """
     shapes = [  # batch, channels in, size, channels out, kernel, stride, groups
         (32, 3, 224, 64, 7, 2, 1), (32, 64, 56, 64, 1, 1, 1), (32, 64, 56, 64, 3, 1, 1),

@@ -44,7 +44,7 @@ LEAST_STEPS = 4 * (FIRST_BLOCKS + 2) * BLOCK_STEPS
 ORDER = (True, False, False, True)
 STEP_SECONDS, EVENTS_A_STEP = 0.029, 2500  # about those of gpt2_adamw on an H100
 EVENTS = round(INTERVAL_SECONDS / STEP_SECONDS * EVENTS_A_STEP)
-"""The number of events whose writing is timed. gpt2_adamw makes as many between two writes."""
+"""The number of events in a timed write. gpt2_adamw makes this many between two writes."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ def writing(folder: Path) -> tuple[float, float]:
 
 
 def parts_table(folder: Path) -> str:
-    """Returns the times of both parts of recording, as text."""
+    """Returns the times to look up a call stack and to write events, as text."""
     lines = ["a call stack that was seen before"]
     for depth in (5, 30, 60):
         levels, nanoseconds = capture_nanoseconds(depth)
@@ -147,7 +147,7 @@ class Turns:
         self._stacks = stacks
         self._recorder: Recorder | None = None
         self._steps = 0
-        # the first step of each block, and whether it is recorded
+        # the first step of each block, and whether the block is recorded
         self.blocks: list[tuple[int, bool]] = []
         self.events = self.dropped = self.recorded_steps = 0
 

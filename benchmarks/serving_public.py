@@ -118,7 +118,7 @@ def predict(models: dict[str, dict[str, Any]], each: Try) -> dict[str, Any]:
 
 
 def tries_of(row: dict[str, Any], posted: dict[str, str]) -> list[Try]:
-    """Returns the tries for a row, with the settings from the post on the web (`posted`)."""
+    """Returns the tries for a row. Each try begins with the settings of the web post `posted`."""
     settings = [
         f"--{name.replace('_', '-')} {posted[name] or default}"
         for name, default in SETTINGS.items()
@@ -135,8 +135,8 @@ def read_posted(path: Path) -> list[dict[str, str]]:
     """Returns the rows of POSTED.csv.
 
     Raises:
-        ValueError: If a row of serving_public.toml names another source than the row of POSTED.csv
-            that has the same number.
+        ValueError: If POSTED.csv lacks a row of serving_public.toml, or names another source in
+            the row with the same number.
     """
     with path.open(newline="") as file:
         posted = list(csv.DictReader(file))

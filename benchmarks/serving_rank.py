@@ -1,4 +1,4 @@
-"""Reads each worker's own card: `serving.py` has vLLM load this file in every worker."""
+"""Reads the card of a vLLM worker. `serving.py` makes vLLM load this file in every worker."""
 
 from __future__ import annotations
 

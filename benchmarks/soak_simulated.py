@@ -55,7 +55,7 @@ class Engines:
         return self.engine
 
     def opened(self) -> Mapping[int, Engine]:
-        """Returns this program's engine under the number of its device, 0."""
+        """Returns the open engines by device: only this program's engine, on device 0."""
         return {0: self.engine}
 
 

@@ -147,9 +147,9 @@ class Runner:
                 done.result()
 
     def failing(self, allocator: str) -> list[str]:
-        """Returns tests that fail under the allocator.
+        """Returns the tests that fail under the allocator.
 
-        For plimsoll's allocators it leaves out tests that do not pass under PyTorch's allocator.
+        For plimsoll's allocators, leaves out the tests that do not pass under PyTorch's allocator.
         """
         return [
             name

@@ -28,7 +28,8 @@ void add(plimsoll_event_buffer* handle, std::int32_t device, const plimsoll_even
   reinterpret_cast<RecordingBuffer*>(handle)->events().add(device, copy);
 }
 
-// Actions of entries that are no allocator events. Python adds them with `mark` and `label`.
+// Actions of entries that are not allocator events. Python adds these entries with `mark` and
+// `label`.
 constexpr std::uint8_t kMark = 255;   // names a moment
 constexpr std::uint8_t kLabel = 254;  // names the content of an address
 

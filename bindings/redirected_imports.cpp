@@ -40,7 +40,7 @@ bool holds_address(const ElfW(Rela) & relocation) {
   return false;
 }
 
-// A library that replaces cudaMalloc looks up the next one by `dlsym`.
+// Replaces `dlsym` in the library. A library with its own cudaMalloc uses `dlsym` to find NVIDIA's.
 void* find_symbol(void* handle, const char* name) {
   const auto found = cuda_functions().find(name);
   if (found != cuda_functions().end()) return reinterpret_cast<void*>(found->second);
@@ -53,7 +53,8 @@ std::uintptr_t replacement(const std::string& name) {
   return found == cuda_functions().end() ? 0 : found->second;
 }
 
-// Returns whether the address could be stored: the table is read-only once a library is loaded.
+// Stores `address` at `place`. Makes the page writable first, because a loaded library's table can
+// be read-only. Returns false if the page stays read-only.
 bool store(std::uintptr_t place, std::uintptr_t address) {
   const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
   void* const start = reinterpret_cast<void*>(place & ~(page - 1));

@@ -20,7 +20,7 @@ except ImportError:  # `Prefetched` also works without Lightning
 
 
 class Prefetched:
-    """Copies training batches to the device ahead of time, and lets Lightning copy the others."""
+    """Copies training batches to the device ahead of time. Lightning copies all other batches."""
 
     def train_dataloader(self) -> Any:
         """Return the module's own loader, wrapped so that it copies batches ahead."""

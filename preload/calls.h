@@ -14,7 +14,7 @@
 #define STANDS_FOR(Result, name, ...)                 \
   Result call_##name(__VA_ARGS__) EXPORTED_AS(#name); \
   Result call_##name(__VA_ARGS__)
-// Exports the replacement of libc's `other` under a second name.
+// Makes the replacement of libc's `other` replace libc's `name` too.
 #define ALSO_STANDS_FOR(Result, name, other, ...) \
   Result call_##name(__VA_ARGS__) EXPORTED_AS(#name) __attribute__((alias(#other)))
 #define EXPORTED_AS(name) __asm__(name) __attribute__((visibility("default")))

@@ -525,8 +525,8 @@ int seen_path(int file, Path& path) {
     char name[48];
     std::snprintf(name, sizeof name, "/proc/self/fd/%d", file);
     if (read_link(name, path) != 0) return fails(EBADF);
-    // If the file was removed, the link's text ends in " (deleted)". The check below finds that the
-    // open file does not have this path.
+    // If the file was removed, the link's text ends in " (deleted)" and is not a path of the file.
+    // So check that the path leads to the open file.
     struct stat named;
     struct stat opened;
     if (path.c_str()[0] == '/' &&

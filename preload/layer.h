@@ -51,8 +51,8 @@ struct Place {
 
 // Turns a path in the layer's folder into the path that programs see.
 void to_seen(Path& physical);
-// Sets `path` to the absolute path, as programs see it, of an open folder or file. Fails if the
-// folder or file has no path.
+// Sets `path` to the absolute path of an open folder or file, in the form that programs see. Fails
+// if the folder or file has no path.
 [[nodiscard]] int seen_path(int file, Path& path);
 
 // While a Change exists, no other thread or process changes the layer, and no signal handler runs

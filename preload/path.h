@@ -11,8 +11,8 @@ namespace plimsoll::scratch {
 
 class Path {
  public:
-  // A constant needs the whole text initialized. Other paths set only the first byte, because each
-  // call makes many paths of 4 KiB each.
+  // A constant expression must initialize the whole text. At run time, the constructor sets only
+  // the first byte, because a call of the layer makes many paths, each of 4 KiB.
   constexpr Path() {
     if (std::is_constant_evaluated()) {
       for (char& each : text_) each = '\0';

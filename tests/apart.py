@@ -16,7 +16,7 @@ _Parameters = ParamSpec("_Parameters")
 
 
 def in_a_process(test: Callable[_Parameters, None]) -> Callable[_Parameters, None]:
-    """Makes a test run in a process of its own. JSON must allow the test's arguments."""
+    """Makes a test run in a process of its own. `json.dumps` must accept the arguments."""
 
     @wraps(test)
     def run(*arguments: _Parameters.args, **named: _Parameters.kwargs) -> None:

@@ -46,7 +46,7 @@ def warns(output: str) -> bool:
 
 @dataclass(frozen=True)
 class Case:
-    """How a snippet is run and checked. The article has none of the code in these fields."""
+    """How a snippet is run and checked. The code in these fields is not in the article."""
 
     before: str = ""
     """Python that defines the snippet's missing names."""

@@ -233,7 +233,7 @@ def mutate_pickle(content: bytes, chance: random.Random) -> bytes:
 
 
 def mutate_columns(batch: pa.RecordBatch, chance: random.Random) -> pa.RecordBatch:
-    """Returns the batch after one change: drops a row, swaps two, or changes a column's values."""
+    """Drops a row, swaps two rows, or overwrites values of a column. Returns the new batch."""
     if batch.num_rows == 0:
         return batch
     match chance.randrange(4):

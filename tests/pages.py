@@ -48,7 +48,7 @@ SHOWN: str = re.findall(r"^torch==(.+)$", (ROOT / "constraints.txt").read_text("
 _MOST_SECONDS = 600
 """The time limit of a command, in seconds."""
 _MOST_BETWEEN = 12
-"""How many lines of the printed output `_place` searches for the next line that the page shows."""
+"""How many printed lines after a match `_place` searches for the next shown line."""
 
 
 def pages() -> list[Path]:
@@ -192,7 +192,7 @@ def renewed(shown: str, printed: str) -> str:
 
 
 def _place(old: list[str], new: list[str]) -> tuple[int, int]:
-    """Returns the range of `new` (printed lines) with `old` (shown lines) or similar lines."""
+    """Returns the range of `new` (printed lines) that resembles `old` (shown lines)."""
     places: list[int] = []
     for line in old:
         at = places[-1] + 1 if places else 0

@@ -24,7 +24,8 @@ VARYING = [
     (re.compile(pattern, re.M), words)
     for pattern, words in (
         (r"\bin \d+(?:\.\d+)? s\b", "in SECONDS s"),
-        (r"^(  host memory +|Host memory, estimated, [^:]*: ).*", r"\1SIZE, estimated"),
+        (r"^(  host memory +).*", r"\1SIZE, estimated"),
+        (r"\S+ \S+(?= of host memory$)", "SIZE"),
         (r"(\d blocks, )\S+ KiB$", r"\1SIZE"),
         (r"^(  (?:plimsoll|Python|PyTorch|C\+\+ compiler|prometheus-client)  +).*", r"\1VERSION"),
         (r"^(  system  +).*", r"\1SYSTEM"),

@@ -103,7 +103,7 @@ def leading_program(lines: list[str]) -> list[str]:
 
 
 def indented(lines: list[str], error: SyntaxError) -> list[str] | None:
-    """Returns a copy of the lines, and indents the body whose indentation is missing.
+    """Returns a copy of the lines in which the unindented body is indented.
 
     Returns None if the error is not a missing indentation.
     """

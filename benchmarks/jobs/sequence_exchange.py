@@ -1,4 +1,4 @@
-"""Splits a sequence over the ranks, but for attention splits the heads instead (Ulysses)."""
+"""Splits a sequence over the ranks. During attention, splits the heads instead (Ulysses)."""
 
 import common
 import torch

@@ -212,8 +212,8 @@ TEST(elastic_steps_whose_blocks_outlive_them_settle) {
     if (gpu.mapping_calls() == before) ++settled;
     gpu.allocator.check_invariants();
   }
-  // If the allocator used only best fit, fewer than half of the 60 programs would settle, and the
-  // rest would go on to move a few pieces in each step.
+  // If the allocator used only best fit, fewer than half of the 60 programs would settle. The rest
+  // would keep moving a few pieces in each step.
   CHECK(settled >= 55);
 }
 

@@ -308,7 +308,7 @@ TEST(placement_region_has_memory_of_its_own) {
   CHECK_EQUAL(use.shared_reserved, Bytes{2_MiB});
   CHECK_EQUAL(use.paused, Bytes{0});
   gpu.free({first, second, outside});
-  // This request takes all memory of the card, also what the two regions had.
+  // This request takes all memory of the card, including the memory that the two regions had.
   CHECK_EQUAL(gpu.malloc(256_MiB)->size, Bytes{256_MiB});
   gpu.allocator.check_invariants();
 }
@@ -558,8 +558,8 @@ TEST(rebalance_waits_for_the_work_on_what_it_moves) {
   CHECK(gpu.host.now_ns() >= before + 5e6);
 }
 
-// The driver refuses two mappings in a row: first the mapping of a block's new memory, and then the
-// mapping of its old memory that would undo the move.
+// The driver refuses two `map` calls in a row: one that maps a block's new memory, then one that
+// maps the block's old memory again to undo the move.
 TEST(rebalance_that_cannot_be_undone_at_once_is_undone_later) {
   for (std::uint64_t position = 0; position < 30; ++position) {
     TieredGpu gpu(64_MiB, 256_MiB, SpillPolicy::spill);

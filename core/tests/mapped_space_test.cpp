@@ -395,7 +395,7 @@ class SpaceProgram {
     model_.set(range.address, range.size, State::retired);
   }
 
-  // Returns the number of whole pieces in ranges that have been free since `age` or longer.
+  // Returns the number of whole pieces in ranges that were freed at the time `age` or earlier.
   [[nodiscard]] std::size_t expected_pieces(std::uint64_t age) {
     std::size_t count = 0;
     for (const AddressRange& free : model_.stretches(State::free)) {

@@ -328,7 +328,8 @@ TEST(pickle_memo_keeps_identity) {
   CHECK_EQUAL(read("(]\x94h\0(K\5K\6el."sv), "[[5, 6], [5, 6]]");
   CHECK_EQUAL(read("(}r\1\0\0\0j\1\0\0\0K\5K\6sl."sv), "[{5: 6}, {5: 6}]");
   CHECK_EQUAL(read("(lp7\n(g7\nt."), "([],)");
-  // MEMOIZE takes the number of stored values as the index, whatever indices these values have.
+  // MEMOIZE takes the number of stored values as the index. The one stored value has index 5, so
+  // MEMOIZE stores the next value at index 1.
   CHECK_EQUAL(read("(K\1q\5K\2\x94h\1l."), "[1, 2, 2]");
 }
 

@@ -96,7 +96,7 @@ struct Granule {
   std::atomic<StreamId> owner{0};
   std::array<AtomicTime, kStreams> used_until{};  // when each stream's work on freed blocks ends
   AtomicTime guests_until{0};
-  // For each unit: until when it may be in use by a stream that `record_stream` named.
+  // When other streams' work on each unit ends. `record_stream` named these streams.
   std::array<AtomicTime, kWords * 64> guest_until{};
 };
 
@@ -315,7 +315,8 @@ class StressDriver final : public LockedDriver {
     granule.guests_until.store(0);
   }
 
-  // Marks the content at this address as moving: it goes to the memory that is mapped there next.
+  // Marks the content at this address as moving. If a move maps the next memory at this address,
+  // that memory gets the content.
   void send_away(Address address, AddressGranule& place) {
     const auto& [begin, handle] = *std::prev(mapped_.upper_bound(address));
     memory_.at(handle).granules[(address - begin) / kGranule] = 0;
@@ -918,7 +919,7 @@ class Worker {
   Random random_;
   std::vector<Live>& live_;
   std::size_t target_ = 50;    // the largest number of live blocks
-  std::vector<PoolId> pools_;  // one entry for each use that `release` must still end
+  std::vector<PoolId> pools_;  // each entry still needs one `release`
   std::optional<PoolId> in_pool_;
   Counts counts_;
 };

@@ -159,9 +159,9 @@ WIDTHS: dict[int, tuple[int, Callable[[Page], None]]] = {
     1440: (900, call_stacks),
     2560: (1440, lines),
 }
-"""The height of the window for each width, and the view that it shows.
+"""The window's height and view, for each of the window's widths.
 
-A picture narrower than 1000 pixels shows the whole page.
+The picture of a window narrower than 1000 pixels shows the whole page.
 """
 
 

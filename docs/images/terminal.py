@@ -79,7 +79,7 @@ def take_command(name: str, command: str, columns: int) -> None:
 
 
 async def take_top(columns: int) -> None:
-    """Takes the screen of `top` after a minute, with one process chosen that has spilled."""
+    """Takes the picture of `top` after a minute. The chosen process has spilled."""
     looks = itertools.count()
 
     def look() -> Machine:
@@ -99,7 +99,10 @@ async def take_top(columns: int) -> None:
 
 
 def growing(machine: Machine, part: float) -> Machine:
-    """Returns the machine after this part of the minute. Its memory use grows at first."""
+    """Returns the machine after this part of the minute.
+
+    The memory use begins at 30 % and reaches 100 % shortly before the minute ends.
+    """
     from dataclasses import replace
 
     rise = min(0.3 + 0.75 * part, 1.0)

@@ -17,8 +17,8 @@ from typing import Any
 
 __version__ = "0.1.0"
 
-# The modules load on first use, because every program that imports torch imports this package:
-# `import torch` loads the entry points "torch.backends", and plimsoll has one.
+# The modules load on first use, so that `import torch` stays fast. Every `import torch` imports
+# this package, because plimsoll has an entry point in the group "torch.backends".
 _MODULES = {
     "Allocator": "plimsoll.engine.simulator.allocator",
     "Diagnosis": "plimsoll.integrations.diagnosis.results",

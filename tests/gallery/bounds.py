@@ -71,7 +71,7 @@ prediction was made under another PyTorch version than the measurement.
 def bounds_of(name: str, torch: str, measured_torch: str) -> Bounds:
     """Returns the bounds for a script.
 
-    `torch` is the PyTorch version of the prediction, `measured_torch` that of the measurement.
+    The script was predicted under PyTorch version `torch` and measured under `measured_torch`.
     """
     if short(torch) == short(measured_torch):
         return KNOWN.get(name, CLOSE)

@@ -1,4 +1,4 @@
-"""Tests that each gallery script can be predicted, and compares the figures with a GPU's."""
+"""Predicts each gallery script, and compares the figures with the measured ones."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ DEEPSPEED = ("deepspeed", "--num_gpus", "2")
 def need(library: str) -> None:
     """Skips a test if a library is not installed.
 
-    It does not import the library, because some libraries need a CUDA build of PyTorch.
+    Imports nothing, because some libraries need a CUDA build of PyTorch.
     """
     if importlib.util.find_spec(library) is None:
         pytest.skip(f"{library} is not installed")

@@ -125,7 +125,7 @@ class Heap:
             self.pop(self.rng.randrange(len(self.tensors)))
 
     def drop_share(self, part: float) -> None:
-        """Frees the fraction `part` of the tensors, at least one."""
+        """Frees the fraction `part` of the tensors, but at least one tensor."""
         for _ in range(max(1, int(part * len(self.tensors)))):
             self.drop_random()
 
@@ -174,7 +174,7 @@ def set_allocator_settings(settings: str) -> None:
 
 
 def sleep(cycles: int) -> None:
-    """Keeps the current stream busy for that many clock cycles (1.7 million: about 1 ms)."""
+    """Keeps the current stream busy for `cycles` clock cycles. 1.7 million take about 1 ms."""
     kernel: Callable[[int], None] = torch.cuda._sleep
     kernel(cycles)
 

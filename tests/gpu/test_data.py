@@ -32,7 +32,7 @@ def batch(number: int, size: int) -> dict[str, Any]:
 
 
 def wrong(found: Any, number: int, size: int) -> Any:
-    """Returns the number of wrong values, counted on the GPU without waiting."""
+    """Counts wrong values on the GPU. Returns a tensor, so that the host need not wait."""
     x = torch.arange(number, number + size, device=found["x"].device)
     assert found["x"].shape == x.shape
     assert found["y"][1] == number

@@ -1,4 +1,4 @@
-"""Tests that `predict`, and `explain` for a recording, find the same and correct categories."""
+"""Tests that `predict` finds correct categories. `explain` finds the same in a recording."""
 
 from __future__ import annotations
 

@@ -139,7 +139,7 @@ def test_a_recorded_validation_names_its_leak_whether_or_not_it_fills_the_card(
         assert leak.serves_failed_requests
         assert "(serves the request that failed, tried)" in str(found)
     else:
-        # Both validations keep 12 graphs. Without the leak, only two graphs are live at a time.
+        # Each validation keeps 12 graphs. Without the leak, only two graphs are live at a time.
         assert leak.saves_bytes >= 10 * cause.growth_bytes
 
 

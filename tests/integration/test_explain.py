@@ -114,7 +114,7 @@ def test_the_parts_add_up(recorded: Recorded) -> None:
 
 
 def sizes(text: str) -> dict[str, str]:
-    """Returns the sizes in PyTorch's error text, by their names."""
+    """Returns the sizes that PyTorch's error text states, by name."""
     patterns = {
         "needed": r"Tried to allocate ([\d.]+ \w+)",
         "device_free": r"of which ([\d.]+ \w+) is free",

@@ -1,4 +1,4 @@
-"""Tests how `explain` changes a program, and tries each change by a run without a GPU."""
+"""Tests how `explain` changes a program. plimsoll tries each change in a run without a GPU."""
 
 from __future__ import annotations
 
@@ -21,10 +21,9 @@ SCRIPT = PROGRAMS / "explanation" / "residual_layers.py"
 
 
 def tried(batch: int, allocator: AllocatorName = "native") -> tuple[dict[str, Advice], ScriptRun]:
-    """Returns a dict of the advice, and the script's run.
+    """Returns the pieces of advice by the first word of their text, and the script's run.
 
-    A key is the first word of an advice's text. If several pieces of advice share a first word, the
-    dict has only the highest ranked piece.
+    If several pieces of advice share a first word, the dict has only the highest ranked piece.
     """
     arguments = ["--batch-size", str(batch)]
     recorded = predict(SCRIPT, arguments, allocator=allocator).peak_allocated_bytes

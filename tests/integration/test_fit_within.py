@@ -87,7 +87,7 @@ def test_a_plan_fits_and_its_copy_is_predicted_to_take_the_same_bytes(tmp_path: 
     assert plan.fits
     assert plan.plan
     assert plan.device_used_bytes <= within < plan.as_it_is_bytes
-    # Under a limit the CUDA context has its size of a usual training step.
+    # Under a limit, plimsoll assumes that the CUDA context is as large as in a training step.
     outside = gpu_profile("T4").context_bytes - before.context_bytes
     assert plan.as_it_is_bytes == before.device_used_bytes + outside
     assert plan.simulations <= 15

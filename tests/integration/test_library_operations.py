@@ -34,7 +34,7 @@ def register_native(library: str, name: str) -> Any:
 
 
 def define_selection() -> Any:
-    """Defines an operation like torchvision's nms, which selects a number of rows by the data."""
+    """Defines an operation like torchvision's nms. The data decide how many rows it selects."""
     library = torch.library.Library("mylib", "FRAGMENT")
     library.define("select(Tensor rows) -> Tensor")
 

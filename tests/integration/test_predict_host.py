@@ -102,4 +102,4 @@ def test_the_ranks_of_a_job_are_added_up() -> None:
 def test_fit_says_it_of_each_value() -> None:
     result = fit(TAKES, "numpy", at_most=2)
     assert all(trial.host_peak_bytes for trial in result.curve)
-    assert f"Host memory, estimated, with numpy {result.largest}: " in str(result)
+    assert f"With numpy {result.largest}, the script uses about " in str(result)

@@ -200,7 +200,7 @@ FIXED = settings(deadline=None, max_examples=150, derandomize=bool(os.environ.ge
 
 
 def read_or_refuse(content: bytes) -> None:
-    """Checks that any bytes give either a recording that replays or an error of one line."""
+    """Replays a recording. If plimsoll refuses it, checks that the message is a single line."""
     message = ""
     try:
         replay(read_snapshot(content))

@@ -20,7 +20,7 @@ first redraw leaves 489 of them, and the second leaves 1.3.
 
 
 def drawn(size: int = MANY) -> Any:
-    """Returns a tensor of normally distributed numbers, too many for plimsoll to compute them."""
+    """Returns normally distributed numbers. They are too many for plimsoll to compute."""
     return torch.empty(size, device="cuda").normal_()
 
 

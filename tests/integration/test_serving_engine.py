@@ -47,9 +47,10 @@ def predicted(kind: str, utilization: float) -> tuple[dict[str, Any], dict[str, 
 
 
 def check_figures(figures: dict[str, int]) -> None:
-    """Checks that the cache takes all that is left of the engine's share of the card.
+    """Checks the engine's figures.
 
-    The peak of the profiling pass and the memory outside PyTorch are subtracted from the share.
+    The cache gets the engine's share of the card, minus the peak of the profiling pass, and minus
+    the memory outside PyTorch.
     """
     assert figures["total"] == CARD.total_bytes
     assert 0 <= figures["weights"] - WEIGHTS_BYTES < MiB  # blocks are rounded up

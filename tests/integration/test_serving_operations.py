@@ -49,7 +49,7 @@ def milliseconds(run: Any) -> float:
 
 
 def held_inside(run: Any) -> tuple[Any, int]:
-    """Returns the result of `run`, and the peak of memory held only during the call."""
+    """Returns the result of `run`, and how far the peak exceeds the memory held afterwards."""
     torch.cuda.reset_peak_memory_stats()
     result = run()
     return result, torch.cuda.max_memory_allocated() - torch.cuda.memory_allocated()

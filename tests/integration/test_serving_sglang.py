@@ -1,4 +1,4 @@
-"""Tests predictions of SGLang with a small package in its place, which defines SGLang's names."""
+"""Tests predictions of SGLang. A small package with the same names stands in for SGLang."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def command(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 def use(gpu: int, mib: int, context_bytes: int = T4.context_with(())) -> GpuUse:
-    """Returns what a prediction says of a T4 where a program holds `mib` MiB and caches nothing."""
+    """Returns the figures of a T4 on which a program holds `mib` MiB and caches nothing."""
     used = context_bytes + mib * MiB
     return GpuUse(gpu, mib * MiB, mib * MiB, used, T4.total_bytes - used)
 
@@ -137,7 +137,7 @@ PROGRAM_NAMES = ["second_gpu", "data_parallel", "split_model"]
 @pytest.mark.long
 @pytest.mark.parametrize("gib", [16, 18])
 def test_gpus_spill_into_the_same_memory_of_the_host(gib: int, tmp_path: Path) -> None:
-    """GPUs share 6 GiB of host memory: enough for 16 GiB on each, too little for 18 GiB."""
+    """The GPUs share 6 GiB of host memory. They can hold 16 GiB each, but not 18 GiB each."""
     text = f"a = [take(1024, gpu) for gpu in (0, 1) for _ in range({gib})]\n"
     options = {"policy": "spill", "allocator": "elastic", "shared": "6GiB"}
     found = predict(program(tmp_path, text), gpu="T4", gpus=2, **options)  # type: ignore[arg-type]
@@ -188,7 +188,7 @@ def test_the_account_has_a_line_for_each_gpu() -> None:
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Records a program that uses three GPUs, once when all fits, and once when GPU 2 is full."""
+    """Records a program on three GPUs twice. In the second run, GPU 2 runs out of memory."""
     folder = tmp_path_factory.mktemp("recorded")
     text = (
         "a = take(100, 0)\nb = take(600, 1)\nc = take(300, 2)\n"
@@ -204,8 +204,8 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.long
 def test_the_fullest_device_is_explained_below_a_row_for_each(recorded: Path) -> None:
     found = explain(recorded / "fits.plim", advice=False)
-    # A recording does not say which libraries its process loaded, so `explain` counts the context
-    # of a training step.
+    # A recording does not say which libraries its process loaded. So `explain` assumes that the
+    # CUDA context is as large as in a training step.
     taken = enumerate((100, 600, 300))
     assert found.devices == [use(gpu, mib, T4.context_bytes) for gpu, mib in taken]
     assert found.device == 1

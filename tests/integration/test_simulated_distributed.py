@@ -52,7 +52,7 @@ def test_a_prediction_is_of_one_process_and_says_so(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("WORLD_SIZE", "8")
     monkeypatch.setenv("RANK", "0")
     found = predict(TRAIN, ["nccl", "fsdp"], gpu="T4")
-    # At the peak FSDP has gathered the whole parameters beside this process's part of them.
+    # At the peak, the process holds its own shard and all parameters, which FSDP has gathered.
     assert found.by_category["parameters"] == WEIGHTS / 8 + WEIGHTS
     assert any(
         assumed.what == "one of 8 processes runs; plimsoll assumes that the others do the same"

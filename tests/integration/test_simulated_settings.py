@@ -1,4 +1,4 @@
-"""Tests allocator settings that a program on simulated GPUs makes, by variables or by calls."""
+"""Tests allocator settings on simulated GPUs, from environment variables and from calls."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ def test_a_part_of_a_flat_buffer_keeps_its_values() -> None:
 def test_random_numbers_of_a_seed_are_those_of_a_gpu() -> None:
     torch.manual_seed(0)  # Philox's first block for the key 0 begins with 0x6627e8d5
     assert torch.rand(1, device="cuda").item() == pytest.approx(0x6627E8D5 / 2**32)
-    torch.manual_seed(1234567)  # the other expected values were drawn on an H200, with PyTorch 2.11
+    torch.manual_seed(1234567)  # the values below were drawn on an H200, with PyTorch 2.11
     assert torch.rand(5, device="cuda").tolist() == [
         0.8587404489517212, 0.3982400894165039, 0.14926669001579285, 0.9800865054130554,
         0.7025392055511475,

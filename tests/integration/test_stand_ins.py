@@ -186,8 +186,8 @@ def test_mamba_keeps_the_states_between_chunks() -> None:
     b = torch.randn(2, 16, 4096, device="cuda")
     held = torch.cuda.memory_allocated()
     out = selective_scan_fn(u, u, torch.randn(256, 16, device="cuda"), b, b)
-    # Autograd keeps three tensors: the output, the scan's states for 2 chunks (two numbers for each
-    # of 16 states), and the random matrix, which was created for this call.
+    # Autograd keeps three tensors: the output, the scan's states, and the random matrix, which was
+    # created for this call. Each channel has 2 chunks of 16 states. A state takes two numbers.
     assert torch.cuda.memory_allocated() - held == 8 * MIB + 2 * 256 * 2 * 32 * 4 + 256 * 16 * 4
     out.sum().backward()
     weight = torch.randn(256, 4, device="cuda", requires_grad=True)
@@ -215,7 +215,8 @@ def test_a_gated_norm_of_mamba_is_a_class_and_keeps_a_number_a_row() -> None:
     norm = Norm(512, group_size=128, device="cuda", dtype=torch.bfloat16)
     held = torch.cuda.memory_allocated()
     out = norm(x, z)
-    # The layer keeps the output, and an inverse deviation for each row and each of 4 groups.
+    # The layer keeps the output. For each of a row's 4 groups, it also keeps the reciprocal of the
+    # root mean square.
     assert torch.cuda.memory_allocated() - held == 4 * MIB + 4 * 4096 * 4
     # An A100 has 108 multiprocessors, each with 4 blocks. The 4 groups share these blocks, so there
     # are 108 rows of sums.

@@ -300,7 +300,7 @@ def test_all_gpus_are_paused_or_none() -> None:
 
 
 class Spilled:
-    """A training whose optimizer state did not fit on the card and went to host memory."""
+    """A training run whose optimizer state did not fit on the card and went to host memory."""
 
     def __init__(self) -> None:
         warnings.simplefilter("ignore")
@@ -355,7 +355,7 @@ def fail_to_come_back() -> None:
     driver.inject(_core.Call.copy, 0, 1, _core.Status.failed)
     spilled.step()
     spilled.step()
-    # In the first step, the move to the card failed. In the second, plimsoll tried no move.
+    # In the first step, the move to the card failed. The second step did not try again.
     assert shared() == some
     plimsoll.set_tiers(rebalance="step")
     spilled.step()

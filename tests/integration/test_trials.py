@@ -229,7 +229,7 @@ time.sleep(300)
 
 
 def heed_signals() -> None:
-    """Restores default signal handling in a new process: under nohup, it would inherit "ignore"."""
+    """Restores default signal handling. A process under nohup starts with SIGHUP ignored."""
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
 

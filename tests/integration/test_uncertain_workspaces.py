@@ -1,4 +1,4 @@
-"""Tests workspaces of convolutions: the peak is a range only if one was not measured."""
+"""Tests that the peak is a range only if a convolution's workspace was not measured."""
 
 from __future__ import annotations
 

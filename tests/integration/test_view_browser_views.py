@@ -220,7 +220,7 @@ def test_segments_are_on_top_of_each_other_from_when_they_are_taken(
     expect(said).to_contain_text("2 segments, 96.00 MiB; the line is what is live.")
 
     def heights(_: object = None) -> list[int]:
-        """Returns how many percent of the graph's height are filled, at three horizontal places."""
+        """Returns the filled percentage of the graph's height, at three horizontal places."""
         found: list[int] = page.evaluate(
             """(places) => {
               const canvas = document.querySelector(".segments canvas");

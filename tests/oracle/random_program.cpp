@@ -51,8 +51,8 @@ const std::vector<Setting> kSettings = {
     {"expandable_segments_reserve", {2, 15}, {"0.1", "0.3", "0.5", "1G", "0.1G"}},
 };
 
-// Returns random settings. Settings that are applied while the program runs (`are_later`) leave out
-// max_split_size_mb, because PyTorch returns pieces of segments to the driver if the limit shrinks.
+// Returns random settings. If `are_later`, they are applied while the program runs, and leave out
+// max_split_size_mb: when it shrinks, PyTorch returns pieces of segments to the driver.
 std::string random_settings(Choices& choices, TorchVersion version, bool are_later = false) {
   std::string text;
   for (const Setting& setting : kSettings) {
@@ -81,7 +81,7 @@ Bytes random_size(Choices& choices, Bytes memory) {
   } else if (kind < 6) {
     size = kMiB + choices.below(10 * kMiB);
   } else if (kind < 7) {
-    // A whole number of segments, which may be exactly what a memory limit leaves.
+    // A multiple of 2 MiB, because a memory limit may leave exactly such a size.
     size = 2 * kMiB * (1 + choices.below(std::min<Bytes>(memory / (8 * kMiB), 64)));
   } else {
     size = 1 + choices.below(choices.one_of(

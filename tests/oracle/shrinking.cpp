@@ -25,8 +25,8 @@ bool leave_out(Program& program, std::size_t length,
   return has_any;
 }
 
-// Removes each setting without which `differs` is still true. A comma in brackets does not separate
-// two settings.
+// Tries to remove each setting. Removes a setting if `differs` is still true without it. A comma in
+// brackets does not separate two settings.
 void leave_out_settings(Program& program, const std::function<bool(const Program&)>& differs) {
   for (std::size_t begin = 0; begin < program.settings.size();) {
     std::size_t end = begin;

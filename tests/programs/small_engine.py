@@ -1,6 +1,6 @@
 """Stand-ins for the parts of vLLM that plimsoll calls and watches, with simple sizes.
 
-`tests/small_engine.py` makes a package `vllm` of this file. While the engine serves, each request
+`tests/small_engine.py` makes a package `vllm` from this file. While the engine serves, each request
 takes more memory than in the profiling step.
 """
 
@@ -52,7 +52,7 @@ def make_arg_parser(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
 
 
 def get_open_port() -> int:
-    """Stands in for vLLM's search for a free port. Tests that use this file run one engine."""
+    """Stands in for vLLM's search for a free port. Only a run of several engines needs a port."""
     raise NotImplementedError
 
 
@@ -149,7 +149,7 @@ def get_kv_cache_capacity(config: VllmConfig, sizes: Any) -> tuple[int, float]:
 
 
 class Worker:
-    """The worker, which uses the card. vLLM calls its methods from the first to the last."""
+    """The worker, which uses the card. vLLM calls its methods in the order of this file."""
 
     def __init__(self, config: VllmConfig) -> None:
         self.vllm_config = config

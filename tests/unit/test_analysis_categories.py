@@ -38,7 +38,7 @@ STACKS: dict[int, list[Frame]] = {
 
 
 def at_peak(path: Path, *, stacks: bool = True) -> tuple[str, dict[str, int]]:
-    """Returns how categories were found, and the MiB live at the peak in each."""
+    """Returns the source of the categories, and the live MiB of each category at the peak."""
     (trace,) = read_recording(path).devices
     found = find_lifetimes(trace)
     if not stacks:

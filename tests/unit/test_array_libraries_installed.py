@@ -1,4 +1,4 @@
-"""Tests which libraries a user may name beside PyTorch, and which combinations are refused."""
+"""Tests choosing CuPy, Numba and RMM for plimsoll to serve, and the choices that it refuses."""
 
 from __future__ import annotations
 

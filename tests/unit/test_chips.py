@@ -1,4 +1,4 @@
-"""Tests the table of chips, and the row for a chip that it lacks."""
+"""Tests the table of chips, and which row a chip uses that has no row of its own."""
 
 from __future__ import annotations
 

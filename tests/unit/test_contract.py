@@ -73,7 +73,7 @@ def most_for(size: int) -> int:
 
 @dataclass(frozen=True)
 class EnterPool:
-    """From now on, serves the requests of this stream (None: of all streams) from a pool."""
+    """Makes a pool serve the later requests of `stream` (None: of all streams)."""
 
     pool: int
     stream: int | None

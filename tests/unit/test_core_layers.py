@@ -1,4 +1,4 @@
-"""Tests that each folder of the core includes only folders before it in ORDER, and no bindings."""
+"""Tests that each folder of the core includes neither later folders of ORDER nor bindings."""
 
 from __future__ import annotations
 

@@ -203,10 +203,7 @@ def nine_blocks(allocator: Allocator) -> None:
 
 
 def request(recording: Recording, number: int) -> int:
-    """Returns the event number of a request.
-
-    `number` says which of the recording's served requests, counted from 0.
-    """
+    """Returns the event number of an allocation. `number` counts the allocations from 0."""
     action = recording.devices[0].load().action
     return int(np.flatnonzero(action == Action.ALLOC)[number])
 
@@ -307,7 +304,7 @@ def test_a_higher_limit_serves_what_failed() -> None:
     found = explain(recording, limit="1000MiB", advice=False)
     assert (found.out_of_memory, found.served_requests) == ([], 1)
     assert found.fits_limit
-    # the recorded peak, without the request that is now served
+    # The peak is the recorded one. It does not include the 200 MiB request that is now served.
     assert found.peak.allocated_bytes == 400 * MiB
     assert str(found).startswith("In 1000.00 MiB the requests that failed are served; what")
     (failed,) = explain(recording, limit="512MiB", advice=False).out_of_memory

@@ -266,7 +266,7 @@ def slots(request: pytest.FixtureRequest) -> int:
 def search(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slots: int
 ) -> Callable[..., tuple[Fit, Runs]]:
-    """Returns a function that calls `fit` for a memory need, and gives the result and the runs."""
+    """Returns `search`, which calls `fit` for a memory need, then returns the fit and its runs."""
     script = tmp_path / "script.py"
     script.touch()
     monkeypatch.setattr(values, "slots", lambda *_, **__: slots)
@@ -641,7 +641,7 @@ def test_where_the_runs_are_spent_the_answer_lies_between(search: Search) -> Non
 
 
 def test_a_value_that_fits_above_one_that_does_not_is_the_answer(search: Search) -> None:
-    """Makes 20 and 24 fail although 25 fits, as if convolutions took more workspace there."""
+    """Makes 20 and 24 fail although 25 fits, as if 20 and 24 needed more workspace."""
     need = affine(29, 0.3)
     odd = {20: 2 * ROOM, 24: 2 * ROOM}
     found, _ = search(lambda n: odd.get(n, need(n)), default=16)

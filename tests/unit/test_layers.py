@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "plimsoll"
-OWN = ""  # the modules of a room that are in none of its packages
+OWN = ""  # stands for the modules of a room that are in none of the packages listed here
 ROOMS = {
     "base": (OWN, "telemetry", "workers"),
     "recordings": (OWN, "analysis", "causes"),

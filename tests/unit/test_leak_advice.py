@@ -35,7 +35,10 @@ STACKS: dict[int, list[Frame]] = {
 
 
 def leaking(stack: int, *, given_back: int | None = None) -> Recording:
-    """Returns a recording of steps. Each leaks a block, or frees it `given_back` steps later."""
+    """Returns a recording in which each step leaks a block of 20 MiB.
+
+    With `given_back`, the program frees each block this many steps later.
+    """
     program = Program()
     program.malloc(64 * MiB, 1)
     kept: list[int] = []

@@ -29,7 +29,7 @@ class Program:
     coming: list[int] = field(default_factory=list)
 
     def step(self, plan: Plan, base: int) -> Program:
-        """Runs a step, asks the plan at each event, and keeps its answers in the lists."""
+        """Runs a step. Keeps the plan's answers in `early`, `expected` and `coming`."""
         self.early, self.expected, self.coming = [], [], []
         plan.begin(base)
         for index, size in enumerate(self.sizes):

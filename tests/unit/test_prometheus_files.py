@@ -1,4 +1,4 @@
-"""Tests that Prometheus rules and Grafana dashboard are valid, and use only exported metrics."""
+"""Tests that the Prometheus rules and the Grafana dashboard are valid and use existing metrics."""
 
 from __future__ import annotations
 

@@ -168,8 +168,8 @@ def test_no_set_of_layers_saves_as_much_in_less_time(sizes: list[tuple[int, floa
         saves = sum(sizes[int(name)][0] for name in plan.modules)
         spends = sum(sizes[int(name)][1] for name in plan.modules)
         assert plan.seconds == pytest.approx(spends)
-        # The search rounds savings to units of total/256. So a set of layers may be faster and save
-        # a little more than the plan, but less than `rounding` MiB more.
+        # The search rounds savings to units of total/256. So a faster set of layers may exist that
+        # saves more than the plan. The difference is less than `rounding` MiB.
         rounding = len(sizes) * -(-total // 256) + 1
         assert spends <= min(
             (seconds for size, seconds in options if size >= saves + rounding), default=spends

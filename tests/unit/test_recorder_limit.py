@@ -100,7 +100,7 @@ def test_each_part_opens_alone_and_says_what_is_not_in_it(
 def without_stacks(
     segments: Callable[[AllocatorEvents], Segments],
 ) -> Callable[[AllocatorEvents], Segments]:
-    """Returns a function that returns the segments as PyTorch's allocator reports them."""
+    """Wraps `segments` so that it returns no call stacks, like `TorchEvents.segments`."""
 
     def plain(events: AllocatorEvents) -> Segments:
         return {

@@ -1,4 +1,4 @@
-"""Tests that a call stack, which plimsoll keeps as a number, has the frames of `traceback`."""
+"""Tests that the call stacks that plimsoll captures have the same frames as `traceback`'s."""
 
 from __future__ import annotations
 

@@ -171,7 +171,7 @@ def test_of_steps_with_and_without_an_evaluation_one_without_is_taken() -> None:
     clock = StepClock(machine)  # type: ignore[arg-type]
     for number in range(12):
         train(clock, machine, optimizer, 1)
-        machine.work(host_ms=0, compute_ms=3)  # work after the step, such as of averaged weights
+        machine.work(host_ms=0, compute_ms=3)  # work after the step, such as averaging weights
         if number > 2:
             evaluate(clock, machine)
     assert step_of(clock).seconds == pytest.approx(0.013)

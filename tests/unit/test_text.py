@@ -90,7 +90,7 @@ def test_a_page_shows_nothing_hostile() -> None:
     assert [moment.text for moment in run.devices[0].moments if moment.kind == "mark"] == [
         printable(HOSTILE)
     ]
-    # The name is unchanged, because plimsoll writes the page beside the recording of this name.
+    # `name` is the unchanged file name. The page shows `title`, which is printable.
     assert run.name.startswith(HOSTILE)
 
 

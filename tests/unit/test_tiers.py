@@ -72,7 +72,7 @@ def test_a_spill_is_told_of_once(machine: Machine) -> None:
     assert shared(machine) == engine.statistics()["shared_allocated_bytes.current"] == 176 * MiB
     assert engine.rebalance() == 0
     machine.free(wall)
-    # Nothing moves back to the card: the 900 MiB that `wall` had stay cached for the next step.
+    # Nothing moves back to the card, because `wall`'s 900 MiB stay cached for the next step.
     assert engine.rebalance() == 0
 
 

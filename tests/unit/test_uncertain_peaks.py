@@ -16,7 +16,7 @@ from plimsoll.prediction.child.uncertain_peaks import UncertainPeaks, _Draw, _Ru
 
 
 class Job:
-    """A rank's allocator, with the part of the rank's simulation that the range of peaks needs."""
+    """An allocator, and a stand-in for the parts of a simulation that `uncertain_peaks` reads."""
 
     def __init__(
         self, *, of_job: bool = True, sends: bool = False, version: str | None = None

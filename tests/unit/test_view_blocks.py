@@ -54,7 +54,7 @@ def test_packed_blocks_say_when_they_began_and_ended(rows: list[Row]) -> None:
 
 @given(histories())
 def test_a_block_names_the_stack_of_its_free(rows: list[Row]) -> None:
-    """Gives each free a stack whose number is 10 more than that of the allocation's stack."""
+    """Gives each free its own stack, numbered 10 above the stack of the allocation."""
     told = [(*row[:4], row[4] + 10 * (row[0] == Action.FREE_REQUESTED), row[5]) for row in rows]
     stacks = {number: [("/me/a.py", number, "main")] for number in range(1, 20)}
     recording = recording_of(told, stacks=stacks)

@@ -166,7 +166,7 @@ def _called(node: ast.Call) -> str | None:
 
 
 def _replaces(function: ast.FunctionDef) -> bool:
-    """Returns whether a function patches another object with a function that it defines."""
+    """Returns whether a function patches another object with an inner or `standing_in` function."""
     inner = {each.name for each in ast.walk(function) if isinstance(each, ast.FunctionDef)}
     for node in ast.walk(function):
         if not isinstance(node, ast.Assign):

@@ -113,7 +113,7 @@ class TinyScript:
         return own + done.again * self.module_seconds + moving
 
     def recomputations(self, done: Done) -> list[Recomputation]:
-        """Returns the ways to recompute 1, 2, ... of the modules that are not recomputed yet."""
+        """Returns one recomputation for each possible number of further modules."""
         return [
             Recomputation(
                 [f"blocks.{number}" for number in range(count)],

@@ -112,7 +112,7 @@ def held_after_each(rows: Sequence[Row]) -> list[dict[int, Held]]:
 
 
 def live_bytes(states: Sequence[dict[int, Held]]) -> list[int]:
-    """Returns the live bytes in each of these states."""
+    """Returns the live bytes in each state."""
     return [sum(held.row[2] for held in state.values() if held.live) for state in states]
 
 

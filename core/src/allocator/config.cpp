@@ -24,8 +24,8 @@ constexpr std::array<std::string_view, 3> kResetKeys{
     "max_split_size_mb",
     "roundup_power2_divisions",
 };
-// In PyTorch versions with a setting for the size of large segments, each call also resets this
-// key: its value becomes the size of large segments.
+// In PyTorch versions with a setting for the size of large segments, each call of
+// _set_allocator_settings also sets this key to the size of large segments.
 constexpr std::string_view kRounding = "max_non_split_rounding_mb";
 
 bool is_reset(std::string_view key, TorchVersion version) {

@@ -14,8 +14,9 @@ namespace plimsoll {
 template <>
 std::optional<double> parse_number(std::string_view text) {
 #ifdef __APPLE__
-  // Before macOS 26, Apple's C++ library has std::from_chars for integers only. strtod_l also
-  // accepts spaces, a plus sign and hexadecimal digits, which are refused here.
+  // Before macOS 26, Apple's C++ library has std::from_chars for integers only, so this function
+  // uses strtod_l. strtod_l also accepts leading spaces, a plus sign and hexadecimal digits. This
+  // function refuses them, as std::from_chars does.
   constexpr std::string_view kBefore = " \t\n\v\f\r+";
   if (text.empty() || kBefore.find(text.front()) != kBefore.npos) return std::nullopt;
   if (text.find_first_of("xX") != text.npos) return std::nullopt;

@@ -59,7 +59,7 @@ std::optional<LimitEvidence::Range> LimitEvidence::range() const {
       bound = std::max(bound, collected_above(refusal.reserved));
     failed = failed || refusal.failed;
     if (bound <= largest_) {
-      // At another time, PyTorch reserved this much. So its limit did not cause this refusal.
+      // PyTorch once reserved `bound` bytes or more. So PyTorch's limit did not cause this refusal.
       emptied_by_program = true;
     } else if (!below || bound < *below) {
       below = bound;

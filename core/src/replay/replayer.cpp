@@ -281,8 +281,8 @@ void Replayer::empty_cache() {
   allocator_.empty_cache(run_.emptied_pool().value_or(PoolId{}));
 }
 
-// Handles the recorded allocator's events in `run_` if a free, a snapshot or the end of the
-// recording comes after them, and not a request.
+// Handles the recorded allocator's events in `run_` at a free, at a snapshot and at the end of the
+// recording. At a request, `prepare_request` handles these events.
 void Replayer::end_run() {
   if (run_.is_empty()) return;
   if (run_.was_told()) empty_cache();

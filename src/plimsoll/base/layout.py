@@ -26,7 +26,7 @@ _LEAST_NAME = 12
 
 
 class Verbatim(str):
-    """A line that people copy, such as a command: it is never folded."""
+    """A line that people copy, such as a command. `folded` never folds such a line."""
 
     __slots__ = ()
 

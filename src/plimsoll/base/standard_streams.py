@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 def reserve_closed_descriptors() -> None:
     """Opens /dev/null as each of the descriptors 0 to 2 that is closed.
 
-    Otherwise the next file that is opened would get that descriptor, and what the program or a
-    library prints would go to that file.
+    Otherwise the next file that the process opens would get that descriptor. The output of the
+    program and its libraries would then go to that file.
     """
     for number in range(3):
         try:

@@ -156,5 +156,5 @@ def format_duration(seconds: float) -> str:
 
 
 def _digits(number: float) -> int:
-    """Returns the number of decimals with which a number has three digits in all."""
+    """Returns how many digits to print after the point, so that a number has three digits."""
     return 2 if number < 9.995 else 1 if number < 99.95 else 0

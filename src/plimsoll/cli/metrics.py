@@ -20,10 +20,10 @@ def metrics(
         bool, typer.Option("--dashboard", help="Print a dashboard to import into Grafana.")
     ] = False,
 ) -> None:
-    """Print what Prometheus and Grafana need to watch programs that serve metrics.
+    """Print Prometheus rules or a Grafana dashboard for programs that serve plimsoll's metrics.
 
-    plimsoll run --metrics, PLIMSOLL_METRICS or plimsoll.metrics() make a program serve them. The
-    rules alert on leaks, fragmentation, little headroom and failed allocations. The dashboard
+    plimsoll run --metrics, PLIMSOLL_METRICS or plimsoll.metrics() make a program serve its metrics.
+    The rules alert on leaks, fragmentation, little headroom and failed allocations. The dashboard
     shows all ranks of a job. The dashboard draws series that the rules record, so install the rules
     too.
     """

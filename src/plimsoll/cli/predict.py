@@ -85,7 +85,7 @@ def predict(
 ) -> None:
     """Run a CUDA script without a GPU, and say what memory it will need.
 
-    Without SCRIPT, --model and --recipe run a script that comes with plimsoll.
+    With --model or --recipe instead of SCRIPT, plimsoll runs a script of its own.
 
     The script's own output goes to stderr. plimsoll discards the files that the script writes, and
     lists them.
@@ -186,7 +186,7 @@ def _check_plan(requests: Sequence[Request], output: Path, *, force: bool) -> No
 
 
 def _tell_plan(request: Request, path: Path | None) -> None:
-    """Prints a note if the plan of --plan was made for a program other than that of `request`."""
+    """Prints a note if the plan at `path` was made for a program that `request` does not run."""
     if path is None:
         return
     from plimsoll.engine.plans.plan_file import read_plan

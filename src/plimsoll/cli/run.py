@@ -150,7 +150,7 @@ def _check_place(script: str, own: list[str], *, is_module: bool) -> None:
 
 
 def _ask_to_record(record: Path | None, limit: str | None) -> None:
-    """Asks the script's processes for recordings, in the environment.
+    """Sets environment variables that tell the script's processes to record.
 
     Raises:
         InputError: If the recording cannot be made, or the limit is not valid.
@@ -172,7 +172,7 @@ def _ask_to_record(record: Path | None, limit: str | None) -> None:
 
 
 def _ask_for_metrics(metrics: str | None) -> None:
-    """Asks the script's processes for metrics, in the environment.
+    """Sets an environment variable that tells the script's processes to serve metrics.
 
     Raises:
         InputError: If `metrics` names no port, or prometheus-client is not installed.

@@ -34,8 +34,8 @@ def sweep(
         list[str],
         typer.Argument(
             metavar="PLAN.toml | FILE",
-            help="A sweep's plan; or scripts and recordings, to run with the values of --vary; or "
-            "vllm serve MODEL.",
+            help="A file with a plan of all cases. Or scripts and recordings, which plimsoll tries "
+            "with each value of --vary. Or the command vllm serve MODEL.",
         ),
     ],
     vary: Annotated[

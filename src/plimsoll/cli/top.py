@@ -80,9 +80,9 @@ def top(
 ) -> None:
     """Watch the memory of every GPU and process, here or on other machines.
 
-    For a process that plimsoll runs in, top shows the driver's figure and its parts: context,
-    allocated, cached and fragments. For other processes, top shows NVML's figure. top also shows
-    simulated cards.
+    For a process that has loaded plimsoll, top shows the parts of its memory: context, allocated,
+    cached and fragments. For other processes, top shows only the total that NVML reports. top also
+    shows simulated cards.
 
     Exit status: 0 done; 2 bad input, or none of the hosts answers.
     """

@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from plimsoll.recordings.recording import Recording
 
 _MOST_SETTINGS = 3
-# To try spilling, plimsoll replays with this share of the peak of allocated bytes as dedicated
-# memory. If a request failed and the program's limit is known, that limit is the dedicated memory.
+# To try spilling, plimsoll replays with less dedicated memory: this share of the peak of allocated
+# bytes. If a request failed and the program's limit is known, plimsoll uses that limit instead.
 _SPILL_TO = 0.75
 
 

@@ -103,7 +103,7 @@ def _groups(
 ) -> tuple[NDArray[np.int64], list[str]]:
     """Returns the number of each block's group, and the groups' names.
 
-    A group is a source line, or without recorded stacks a size.
+    A group is a source line. If call stacks were not recorded, a group is a size.
     """
     if has_stacks:
         return source_lines(lifetimes.stack, trace.frames)

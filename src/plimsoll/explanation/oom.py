@@ -95,7 +95,10 @@ def explain_failure(
 
 
 def _movable(past: Past, event: int, pool: tuple[int, int]) -> tuple[int, int]:
-    """Returns the free bytes that can move to a pool, and the free bytes of other private pools."""
+    """Returns two numbers of free bytes.
+
+    The first can move to `pool`. The second are in private pools other than `pool`.
+    """
     movable = held = 0
     for unit in past.units(event):
         if _pool(unit) in (pool, (0, 0)):

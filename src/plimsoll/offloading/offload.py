@@ -39,7 +39,7 @@ class OffloadStatistics:
         back_bytes: Bytes copied back to the card.
         kept_bytes: Bytes that stayed on the card.
         waited_seconds: How long GPUs waited for unfinished copies.
-        pinned_bytes: Page-locked host memory of all of plimsoll's offloading.
+        pinned_bytes: Page-locked host memory that all uses of `offload` hold now.
     """
 
     saved_bytes: int

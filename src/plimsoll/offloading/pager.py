@@ -40,8 +40,8 @@ class Pager:
         self._plan = plan
         self._residency = residency
         self._memory = memory
-        # the position in the plan's events at which `prefetch` continues: the events from now until
-        # this position use only storages that are on the card
+        # The position in the plan's events at which `prefetch` continues. The coming events before
+        # this position use only storages that are on the card.
         self._ahead = 0
 
     def begin(self, first: int) -> None:
@@ -100,11 +100,11 @@ class Pager:
         self._plan.discard(saved.serial - self.first)
 
     def prefetch(self, used: SavedStorage) -> None:
-        """Brings back the storages that are used after `used`, as many as there is room for."""
+        """Brings back the storages that are used after `used`, until one finds no room."""
         residency = self._residency
         for position, saved in self._next_away(used):
             expected = self._plan.expected(position)
-            # without a plan, assume that the backward pass allocates as many bytes as `saved` has
+            # without a plan, assume that the backward pass allocates `saved.size` more bytes
             if expected is None:
                 allocated = allocated_bytes(self._memory.device).now
                 expected = allocated - residency.bytes_here + saved.size

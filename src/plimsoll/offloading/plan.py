@@ -213,8 +213,8 @@ class Plan:
     def expected_of_forward(self) -> int | None:
         """Returns the expected peak of the program's own memory until the backward pass begins.
 
-        The pager makes room for this peak early. Storages that are saved later can then take the
-        freed memory, and the largest allocation finds contiguous memory.
+        The pager makes room for this peak early. Storages that are saved later then reuse the freed
+        memory, which leaves contiguous memory for the largest allocation.
         """
         now = self.position - 1
         return self._base + self._forward[now] if now < len(self._forward) else self.expected()

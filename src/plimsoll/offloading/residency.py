@@ -64,7 +64,7 @@ class Residency:
         self.bytes_here -= saved.size
 
     def discard(self, saved: SavedStorage) -> None:
-        """Frees the memory on the card of a storage that will not be brought back."""
+        """Frees a storage's memory on the card. The storage will not be brought back."""
         self.release(saved)
         for where in (self.here, self.returned, self.held):
             where.pop(saved.serial, None)

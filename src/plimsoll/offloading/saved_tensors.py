@@ -137,7 +137,7 @@ class SavedStorages:
     def _observe(self) -> None:
         """Removes deleted storages, and records the peak of the program's own memory.
 
-        The peak is the highest value since any storage was last saved or used.
+        The peak covers the time since the last save or use of a storage.
         """
         while self._residency.dead:
             serial, buffer = self._residency.remove_dead()

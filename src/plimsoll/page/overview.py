@@ -93,7 +93,7 @@ def bytes_by_group(
     Args:
         lifetimes: The blocks.
         group: The group of each block.
-        sizes: The bytes with which each block counts.
+        sizes: The bytes to count for each block: all its bytes, or those in one tier.
         groups: The number of groups.
         events: The numbers of the events, sorted.
 

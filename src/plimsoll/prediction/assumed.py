@@ -10,9 +10,9 @@ LETS_GO_LATER = "the host's pace decides when a collective releases its tensors"
 It is the text of kLetGoLater in collectives/group.cpp.
 """
 FREE_LATER = "the host's pace decides when blocks that NCCL used are free again"
-"""The assumption of a job whose reserved memory changes with the host's pace."""
+"""The assumption for a job if the job's reserved memory depends on the host's pace."""
 ANY_ADDRESSES = "the driver's addresses decide which of equally large free blocks is taken"
-"""The assumption of a job whose reserved memory changes with the order of addresses."""
+"""The assumption for a job if the job's reserved memory depends on the order of addresses."""
 READS_UNKNOWN = "plimsoll made up the values that the script reads here, such as a printed loss"
 READS_RANDOM = "the random numbers that the script reads here differ from a real GPU's"
 READS = (READS_UNKNOWN, READS_RANDOM)
@@ -52,7 +52,7 @@ ENDED_BY_SIGNAL = (
     "a signal ended this process before it reported its live blocks; plimsoll assumes all the "
     "memory that the process took of the card, except its context"
 )
-"""The assumption if a signal ended the process that used the most memory of the fullest card."""
+"""The assumption about the predicted process if a signal ended this process."""
 STARTED_PROGRAM = "plimsoll does not see this Python program, which the script started"
 """The assumption about programs that the script starts without `multiprocessing`."""
 WATCHER_FAILED = "plimsoll failed to observe this, and the program went on unobserved"

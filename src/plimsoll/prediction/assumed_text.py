@@ -63,10 +63,10 @@ def _order(assumed: Assumed) -> tuple[bool, int]:
 
 
 def _matters(assumed: Assumed) -> bool:
-    """Returns whether to name the line beside an assumption.
+    """Returns whether to name the script's line beside an assumption.
 
-    The line is named if the assumption is about a value that the line read, or about a loop or a
-    check in the line.
+    The line is named if the assumption is about random numbers, a loop, a check, or a size that
+    depends on data.
     """
     words = ("random", "loop", "check")
     return assumed.what in SIZES_BY_DATA or any(word in assumed.what for word in words)

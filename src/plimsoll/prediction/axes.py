@@ -118,7 +118,7 @@ def _round_numbers(least: float) -> Iterator[float]:
 
 
 def margin(scale: Scale) -> int:
-    """Returns the width, in columns, of the longest label of a vertical axis or of its unit."""
+    """Returns how many columns the labels and the unit of a vertical axis need."""
     return max(len(scale.unit.name), *(len(scale.label(row)) for row in range(scale.cells)))
 
 

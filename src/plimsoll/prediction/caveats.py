@@ -19,7 +19,7 @@ _MOST_PROGRAMS = 3
 
 
 def caveats(p: PredictionParts) -> Iterator[str]:
-    """Yields the sentences, for every form of the answer. The full report has their details."""
+    """Yields the sentences for all answers but the full report, which has their details."""
     yield from caveats_of_run(p)
     if p.kept_apart is not None and p.kept_apart.refused:
         yield refused_text(p.kept_apart)

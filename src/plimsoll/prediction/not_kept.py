@@ -84,7 +84,10 @@ def promises_not_kept(
 
 
 def each_once(several: Iterable[Sequence[NotKept]]) -> list[NotKept]:
-    """Returns the guarantees that any of several runs could not give, each once, with a reason."""
+    """Returns the guarantees that at least one of several runs could not give.
+
+    Each guarantee comes once, with the reason from the first such run.
+    """
     by_promise: dict[str, NotKept] = {}
     for run in several:
         for each in run:

@@ -74,7 +74,7 @@ def _at_end(request: Request, unknown: UnknownName) -> Request:
 def _in_full(request: Request) -> list[Prediction]:
     trials = []
     for unknown in _ENDS:
-        with suppress(ScriptError):  # raised if the script fails with such data
+        with suppress(ScriptError):  # the script can fail with made-up data
             trials.append(run(_at_end(request, unknown), shows_output=False))
     return trials
 
@@ -109,7 +109,7 @@ def _of_alike(request: Request, found: Prediction) -> list[Prediction] | None:
 
 
 def _spread(trial: Prediction, groups: list[list[int]]) -> Prediction:
-    """Returns a trial with the figures of each rank repeated for all ranks that it represents."""
+    """Returns the trial with each rank's figures copied to all ranks of its group."""
     like = {group[0]: group for group in groups}
     ranks = [replace(use, rank=rank) for use in trial.ranks for rank in like.get(use.rank, [])]
     return replace(trial, ranks=ranks)

@@ -74,12 +74,11 @@ class SharedCard:
     Attributes:
         host: The number of the card's machine.
         device: The number of the card on that machine.
-        ranks: The ranks that use it; empty if the script is no job.
+        ranks: The ranks that use the card; empty if the script does not run as a job.
         processes: The number of processes that used it, ranks included.
-        together_bytes: The most that nvidia-smi would have shown of all of them at the same time.
-        at_most_bytes: The most that they might take at the same time on a real GPU. There the
-            processes may work in another order than in the simulation, except where one process
-            waits for another.
+        together_bytes: The peak of the sum of all processes' memory, in the simulated order.
+        at_most_bytes: An upper bound of that peak on a real GPU, where the processes may run in
+            another order. Where one process waits for another, the order is the simulated one.
     """
 
     host: int

@@ -67,9 +67,9 @@ def serving_failure(use: ServingUse, *, ran_out: bool) -> str | None:
 
 
 def room_text(use: ServingUse) -> str:
-    """Returns words for how many tokens an engine's KV cache holds, and how many longest requests.
+    """Returns how many tokens an engine's KV cache holds, and for how many requests they suffice.
 
-    A longest request has `max_model_len` tokens.
+    Each of these requests has `max_model_len` tokens.
     """
     tokens = f"{use.kv_tokens or 0:,} tokens of KV cache"
     if use.longest_requests is None:

@@ -1,4 +1,4 @@
-"""The events before the first one of a file, where a recording has a limit."""
+"""The part of a recording that is older than its file, if the recording has a size limit."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Earlier:
 
     @classmethod
     def from_dict(cls, values: Any) -> Earlier:
-        """Makes the object of its fields in untrusted JSON.
+        """Makes an `Earlier` from untrusted JSON.
 
         Raises:
             AttributeError, TypeError or ValueError: If the values are invalid.

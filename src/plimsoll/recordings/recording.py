@@ -193,7 +193,7 @@ class Recording:
 
     @property
     def earlier(self) -> Earlier | None:
-        """Returns what a recording with a limit has dropped or left to an earlier file, if any."""
+        """Returns the part of the recording that is older than this file; None if there is none."""
         found = self.settings.get("earlier")
         return None if found is None else Earlier.from_dict(found)
 

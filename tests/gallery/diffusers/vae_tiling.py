@@ -1,4 +1,4 @@
-"""An AutoencoderKL decodes a large image by tiles and slices, offloaded layer by layer.
+"""An AutoencoderKL, offloaded layer by layer, decodes a large image in tiles and slices.
 
 Needs: diffusers, transformers, accelerate
 """

@@ -16,7 +16,7 @@ class UnavailableError(Exception):
 
 
 def anything(_theirs: Any, _ours: Any) -> bool:
-    """Accepts any values: they are only reported."""
+    """Accepts any two values."""
     return True
 
 

@@ -19,7 +19,7 @@ def used() -> int:
 
 
 def about(size_bytes: int, expected_bytes: int) -> bool:
-    """Returns whether two sizes differ by at most `SLACK`: the driver also uses some memory."""
+    """Returns whether two sizes differ by at most `SLACK`, which allows for the driver's memory."""
     return abs(size_bytes - expected_bytes) <= SLACK
 
 

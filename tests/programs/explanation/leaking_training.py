@@ -45,7 +45,7 @@ def to_the_end_of_the_watch() -> None:
 def with_steps_that_are_told() -> None:
     """Prints the number of the step at which the watch ends.
 
-    In each of these steps, the program makes two optimizer steps.
+    The program calls `watch.step` after every two optimizer steps.
     """
     with LeakWatch(steps=20) as watch:
         for number in range(1, 25):

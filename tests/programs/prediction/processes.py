@@ -23,7 +23,7 @@ def end(_: int) -> None:
 
 
 def main() -> None:
-    """Starts the processes that the argument names. Only for `spawn`, waits until they end."""
+    """Starts processes in the way that the argument names. For `spawn`, waits until they end."""
     kind = sys.argv[1]
     if kind == "spawn":
         torch.zeros(3 * MIB, dtype=torch.uint8, device="cuda")

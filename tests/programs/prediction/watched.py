@@ -1,4 +1,4 @@
-"""Trains briefly, calls each function that plimsoll wraps to observe a script, prints results."""
+"""Trains briefly, and prints results. Calls each function that plimsoll wraps to watch a script."""
 
 import argparse
 import subprocess

@@ -1,4 +1,4 @@
-"""Records an allocator without end, with a limit that is smaller than users may give.
+"""Records an allocator until it is killed. LIMIT may be less than `record` usually accepts.
 
 python limited.py FILE LIMIT
 """

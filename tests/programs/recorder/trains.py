@@ -63,7 +63,7 @@ def beside_pytorchs_own_history() -> None:
 
 
 def and_keep_the_newest_events() -> None:
-    """Trains until the recording is in two files, with a limit smaller than users may give."""
+    """Trains until the recording has two files. Its limit is less than `record` usually accepts."""
     parts._LEAST_LIMIT = 1
     with plimsoll.record("part.plim", limit=400_000):
         while not Path("part.earlier.plim").exists():

@@ -17,7 +17,7 @@ class Numbers:
 
 
 def load(name: str, pin_memory: bool) -> None:
-    """Loads and keeps all batches. Prints if each is pinned, then the pinned and GPU memory."""
+    """Loads and keeps all batches. Prints a line for each, then page-locked and reserved MiB."""
     loader = DataLoader(Numbers(), 4, num_workers=8, pin_memory=pin_memory, prefetch_factor=2)
     batches = []
     try:

@@ -148,7 +148,8 @@ class Allocator {
   // Returns the size of the largest free block of the default pool, on any stream.
   [[nodiscard]] virtual Bytes largest_free_block() const = 0;
   [[nodiscard]] virtual std::vector<SegmentInfo> segments() const = 0;
-  // If an invariant is violated, throws std::logic_error, which names it. Takes O(blocks) time.
+  // Throws std::logic_error if an invariant is violated. The message names the invariant. Takes
+  // O(blocks) time.
   virtual void check_invariants() const = 0;
 
   [[nodiscard]] const Statistics& statistics() const {

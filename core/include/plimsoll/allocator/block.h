@@ -31,8 +31,8 @@ struct Block {
   ExpandableSegment* expandable = nullptr;  // native: the block's expandable segment
   Arena* arena = nullptr;                   // elastic: the arena that the block belongs to
   MappedSpace* space = nullptr;
-  // Elastic, for a retired block: the piece of driver memory (piece.h) that is still mapped here,
-  // although it now serves another address.
+  // Elastic: if the block is retired, the piece of driver memory (piece.h) that is still mapped
+  // here. The piece now serves another address.
   Piece* piece = nullptr;
   std::vector<StreamId> stream_uses;  // other streams that used the block since it was allocated
   // When the block was freed, in counts instead of seconds. Native counts how often its pool was

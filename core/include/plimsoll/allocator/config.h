@@ -78,7 +78,7 @@ struct AllocatorConfig {
 };
 
 // Returns the limit on reserved bytes that torch.cuda.set_per_process_memory_fraction sets on a
-// device with this much memory. From 2.10 on, a fraction of 1 sets no limit.
+// device with this much memory. From PyTorch 2.10 on, a fraction of 1 sets no limit.
 [[nodiscard]] std::optional<Bytes> limit_of(double fraction, Bytes device_memory,
                                             TorchVersion version);
 

@@ -6,7 +6,7 @@
 
 namespace plimsoll {
 
-// Returns whether the character is ASCII that a terminal displays and does not interpret.
+// Returns whether the character is ASCII, and not a control character.
 [[nodiscard]] constexpr bool is_printable(char character) {
   return character >= ' ' && character <= '~';
 }

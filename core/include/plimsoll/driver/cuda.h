@@ -75,8 +75,8 @@ class CudaDriver final : public Driver {
   // Returns the message of the last failure of any CudaDriver in this thread.
   [[nodiscard]] std::string last_error() const override;
 
-  // Gives another device access to all memory that this driver has mapped or will map. Does not
-  // give access to memory from `allocate`, for which cuCtxEnablePeerAccess decides.
+  // Gives another device access to all memory that this driver has mapped or will map. Memory from
+  // `allocate` is not included: access to it needs cuCtxEnablePeerAccess.
   Status enable_peer(int device) override;
 
  private:

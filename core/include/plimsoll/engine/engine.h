@@ -152,7 +152,8 @@ class Engine final : private Observer {
   [[nodiscard]] Driver& driver() const { return driver_; }
   [[nodiscard]] int device() const { return options_.device; }
   [[nodiscard]] TorchVersion version() const { return options_.version; }
-  // If another allocator than the requested one serves, returns a sentence with the reason.
+  // Returns a sentence with the reason if the engine does not use the allocator that the program
+  // asked for.
   [[nodiscard]] const std::optional<std::string>& fell_back() const { return fell_back_; }
 
   struct Account {

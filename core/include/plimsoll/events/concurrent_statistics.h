@@ -138,7 +138,7 @@ class ConcurrentStatistics {
  private:
   static constexpr std::size_t kSeries = Shard::kSeries;
   static constexpr std::size_t kPools = 2;
-  // How many counters `read` sets. Arrays have them in the order of Statistics' members.
+  // How many counters `read` sets. Arrays of counters are in the order of Statistics' members.
   static constexpr std::size_t kCounters = 5;
   using Peaks = std::array<std::array<std::int64_t, kSeries>, kCounters>;
   using Totals = std::array<std::array<std::int64_t, kPools>, kCounters>;

@@ -71,8 +71,8 @@ struct Statistics {
   Stat oversize_segments;
   std::map<PoolId, PoolStat> reserved_bytes_by_private_pools;
   // plimsoll's own counters. `shared_allocated_bytes` is the part of `allocated_bytes` in shared
-  // memory, and `shared_reserved_bytes` is that part of `reserved_bytes`. `paused_bytes` counts the
-  // memory of live blocks that ElasticAllocator::pause took off the card.
+  // memory. `shared_reserved_bytes` is the part of `reserved_bytes` in shared memory.
+  // `paused_bytes` is the memory that ElasticAllocator::pause took off the card.
   Stat shared_allocated_bytes;
   Stat shared_reserved_bytes;
   Stat paused_bytes;

@@ -16,8 +16,9 @@ namespace plimsoll {
 
 class StackReader {
  public:
-  // `visitor` and `recording` must outlive this object. The numbers are indices of the lists
-  // `names`, `frames` and `stacks` of `recording`, which this reader fills.
+  // `visitor` and `recording` must outlive this object. The reader fills the lists `names`,
+  // `frames` and `stacks` of `recording`. The number of a name, frame or stack is its index in its
+  // list.
   StackReader(DocumentVisitor& visitor, Recording& recording);
 
   // Returns the number of the stack that a list of frames describes; 0 if the value is no such

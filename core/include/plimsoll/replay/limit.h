@@ -48,14 +48,15 @@ class LimitEvidence {
 
   const AllocatorConfig config_;
   Bytes reserved_;
-  // The most bytes that were within the limit for certain: the bytes reserved at the start, or
-  // those reserved before a growth plus the segment that the request needed.
+  // A lower bound of the limit. It begins as the bytes reserved at the start. A request that got
+  // new memory can raise it to the bytes reserved before the growth plus the size of the segment
+  // that the request needed.
   Bytes largest_;
   std::vector<Refusal> refusals_;
   bool emptied_by_program_ = false;
   bool has_segments_ = false;
-  // Bytes that were reserved just before the first release, and just before the first growth, since
-  // the program's last request or free. Empty if there was none.
+  // The bytes that were reserved just before the first release, and just before the first growth.
+  // Each request, free and snapshot empties both values.
   std::optional<Bytes> before_release_;
   std::optional<Bytes> before_growth_;
 };

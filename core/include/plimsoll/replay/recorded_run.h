@@ -43,8 +43,8 @@ class RecordedRun {
   // Returns the number of the run's first event, also after `clear`.
   [[nodiscard]] std::uint64_t start() const { return start_; }
   [[nodiscard]] const std::vector<TraceEvent>& events() const { return events_; }
-  // Returns whether the program caused this run by calling the allocator. The run must not have
-  // ended with a request.
+  // Returns whether the program caused this run by calling the allocator. Call this only if no
+  // request ended the run.
   [[nodiscard]] bool was_told() const {
     return by_ == RecordedAllocator::native ? !is_cut_free() : released_any();
   }

@@ -96,8 +96,8 @@ class Replayer {
   void finish();
 
   [[nodiscard]] std::uint64_t events() const { return index_; }
-  // Returns whether a request failed that succeeded in the recording. Then it is
-  // unknown what the program does afterwards.
+  // Returns whether a request failed that succeeded in the recording. The recording does not show
+  // how the program would have gone on after such a failure.
   [[nodiscard]] bool stopped() const { return failures_.ended_program; }
   [[nodiscard]] const std::optional<std::uint64_t>& first_oom() const { return failures_.first; }
   [[nodiscard]] const std::optional<OutOfMemoryReport>& first_oom_report() const {

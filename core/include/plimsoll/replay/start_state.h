@@ -22,8 +22,8 @@
 
 namespace plimsoll {
 
-// Returns whether the events alone explain the final segments, so that the recording starts with an
-// empty allocator. Returns true for a recording without segments.
+// Returns whether the events alone explain the final segments. If they do, the allocator was empty
+// at the start of the recording. Returns true for a recording without segments.
 [[nodiscard]] bool starts_from_nothing(const EventSpan& events,
                                        const std::vector<SegmentInfo>& final_segments);
 

@@ -112,12 +112,12 @@ class SimulatedDriver final : public Driver {
   [[nodiscard]] Bytes spilled() const { return shared_used() - page_locked_.bytes(); }
   [[nodiscard]] double driver_seconds() const { return driver_ns_ * 1e-9; }
   [[nodiscard]] std::uint64_t calls(Call call) const { return calls_.count(call); }
-  // The next four functions return how many objects of a kind exist. `reserved_addresses` returns
-  // the bytes of all reservations.
+  // Each of the next four functions returns how many objects of one kind exist.
   [[nodiscard]] std::size_t reservations() const { return virtual_.reservations(); }
   [[nodiscard]] std::size_t handles() const { return virtual_.handles(); }
   [[nodiscard]] std::size_t mappings() const { return virtual_.mappings(); }
   [[nodiscard]] std::size_t events() const { return streams_.events(); }
+  // Returns the bytes of all reservations.
   [[nodiscard]] Bytes reserved_addresses() const { return virtual_.reserved_addresses(); }
 
  private:

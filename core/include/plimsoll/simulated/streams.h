@@ -59,7 +59,7 @@ class Streams {
     double busy_until_ns = 0;
     bool held = false;
     std::uint64_t finishes = 0;
-    // The numbers of events that are not destroyed. A blocked event was recorded during a `hold`
+    // How many blocked and how many open events exist. A blocked event was recorded during a `hold`
     // and needs a `finish` to complete. An open event is complete, or completes as time passes.
     std::uint64_t blocked_events = 0;
     std::uint64_t open_events = 0;

@@ -58,7 +58,7 @@ BlockState reported_state(const Block* block) {
                               : BlockState::inactive;
 }
 
-// Numbers a segment like its oldest piece: the segment began with this piece.
+// Gives a segment the number of its oldest piece, because the segment began with that piece.
 void number(SegmentInfo& segment, const MappedSpace& space) {
   segment.number = std::numeric_limits<std::uint64_t>::max();
   space.for_each_piece(segment.address, segment.total_size, [&segment](const Piece& piece) {

@@ -55,7 +55,7 @@ def launched_as(name: str) -> int | None:
 def _is_launched(rank: str, local_rank: str, size: str) -> bool:
     """Returns whether these environment variables hold the rank of a process in a job.
 
-    Schedulers also set their variables for a single process. Such a process is in no job.
+    Schedulers also set their variables for a single process. Such a process has no job.
     """
     is_alone = (rank, local_rank, size) != _LAUNCHERS[0] and launched_as(size) == 1
     return launched_as(rank) is not None and not is_alone

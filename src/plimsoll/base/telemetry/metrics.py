@@ -133,7 +133,8 @@ class MetricsServer:
             reason = getattr(error, "strerror", None) or error
             raise InputError(f"no metrics on {address}, port {port}: {reason}") from None
         self.port = int(self._server.server_port)
-        # A worker that outlives its rank would otherwise keep the port from the rank's next start.
+        # A forked worker inherits the server's socket and may outlive its rank. Unless the worker
+        # closes the socket, the rank cannot use the port when it starts again.
         register_after_fork(self, MetricsServer._leave_to_parent)
 
     def _leave_to_parent(self) -> None:

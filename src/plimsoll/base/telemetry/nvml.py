@@ -56,7 +56,10 @@ class Reading:
 
 
 def plain_uuid(uuid: str) -> str:
-    """Returns a GPU's UUID in lower case without a prefix, to compare NVML's with CUDA's."""
+    """Returns a GPU's UUID in lower case without a prefix.
+
+    In this form, a UUID from NVML equals the same GPU's UUID from CUDA.
+    """
     return uuid.lower().removeprefix("gpu-").removeprefix("mig-")
 
 

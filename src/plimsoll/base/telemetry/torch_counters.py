@@ -77,8 +77,8 @@ class _Gpus:
             self._asked[index] = now
             before = dedicated()
             charge = self._nvml.charge(self.describe(index).uuid, os.getpid())
-            # The difference is valid only if the allocator's memory was the same before and after
-            # the driver's answer.
+            # If the allocator's memory changed while the driver answered, `charge - before` is not
+            # the size of the context.
             if charge is not None and before == dedicated() <= charge:
                 self._contexts[index] = charge - before
         return self._contexts.get(index)

@@ -29,7 +29,7 @@ Result = TypeVar("Result")
 _COMMAND = [sys.executable, "-P", "-m", "plimsoll.base.workers.worker_process"]
 _SECONDS_TO_DIE = 2.0
 _SECONDS_TO_END = 10.0
-"""The time in which a worker that must end can undo unfinished work, before it is killed."""
+"""A worker that must end gets this time to undo unfinished work. Then plimsoll kills the worker."""
 
 
 def run_locally(

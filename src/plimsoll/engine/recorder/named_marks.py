@@ -82,7 +82,13 @@ class Marks:
     def known_labels(
         self, known: Iterable[tuple[int, int, int]]
     ) -> list[tuple[int, int, int, str]]:
-        """Returns `labels` of blocks that are older than the file: device, address and number."""
+        """Returns entries like those of `labels`, for blocks that are older than the file.
+
+        The row of each entry is 0.
+
+        Args:
+            known: The device and the address of each block, and the number of its label's name.
+        """
         names = list(self._numbers)
         return [(0, device, address, names[number]) for device, address, number in known]
 

@@ -81,7 +81,7 @@ class Beginning:
 class LiveBlocks:
     """The call stack and the label of each live block, by device and address.
 
-    The segments that PyTorch reports have neither.
+    The segments that PyTorch reports contain no call stacks and no labels.
     """
 
     def __init__(self) -> None:

@@ -56,7 +56,7 @@ _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
 
 _CAPACITY = 1 << 17
-"""How many events the buffer can hold: those of more than a second of fast training."""
+"""How many events the buffer can hold. Fast training makes fewer events in a second."""
 
 INTERVAL_SECONDS = 0.1
 
@@ -351,7 +351,7 @@ class Recorder(NotebookForm):
         self._put(*after)
 
     def _begin_part(self) -> Beginning | None:
-        """Makes the file of the next part, if the last part has ended. Returns the beginning."""
+        """Makes the next part's file and returns its `Beginning`. Returns None if no part ended."""
         following, self._next = self._next, None
         if following is not None:
             self.path.replace(earlier_path(self.path))

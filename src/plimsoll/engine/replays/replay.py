@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 AMPLE_MEMORY = 1 << 40
 """The memory of a simulated card whose size is unknown: more than enough."""
 
-# After a limit or the driver has refused memory, the allocator records one of these events: it
-# releases segments, or the request fails.
+# The allocator records one of these events after a limit or the driver has refused memory. The
+# first two release segments. "oom" says that the request fails.
 _RELEASES = ("segment_free", "segment_unmap", "oom")
 
 

@@ -35,7 +35,8 @@ _LEAST_PASSING = (
     # so this share is smaller than `_LEAST_MORE`.
     0.08
 )
-# the least excess of memory that is reserved but not allocated, as a share of the reserved memory
+# A "fragmented" rank has more unallocated reserved memory than its group's median. The difference
+# is at least this share of the group's median reserved memory.
 _LEAST_LOST = 0.05
 _SEGMENT = 20 * MiB  # PyTorch's usual segment size: one segment more or less is chance
 _LEAST_PASSAGES = WORDS // 2

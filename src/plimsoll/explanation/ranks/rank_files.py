@@ -94,7 +94,7 @@ def recordings_in(folder: str) -> list[RankFile]:
 
 
 def _later_part(name: str) -> str | None:
-    """Returns the name of the newest part of a recording, if `name` is that of the part before."""
+    """Returns the name of a recording's newer file, if `name` is the name of the earlier file."""
     return f"{name.removesuffix(_EARLIER)}.plim" if name.endswith(_EARLIER) else None
 
 

@@ -146,8 +146,8 @@ def _by_passages(summaries: list[RankSummary]) -> list[list[RankSummary]]:
     inside = {i for part in chosen for i in part}
     homes = {id(part): [*part] for part in chosen}
     for i in sorted(set(range(total)) - inside):
-        # A truncated recording of rank i lacks many passages of rank j, but rank j has most
-        # passages of rank i. So the smaller share of missing passages decides first.
+        # If rank i's recording is truncated, `missing[j, i]` is large even for similar ranks, but
+        # `missing[i, j]` is small. So the smaller of these two values decides first.
         nearest = min(
             chosen,
             key=lambda part: min((min(missing[i, j], missing[j, i]), distance[i, j]) for j in part),

@@ -58,8 +58,8 @@ def beyond(values: NDArray[np.float64], least: float, elsewhere: float = 0.0) ->
     own = deviation(values)
     spread = max(own, elsewhere) if len(values) < _FEW else own
     over = values - middle(values)
-    # Only the few largest values may be outliers. If more values than these are large, large values
-    # are normal in this group.
+    # Only the largest values, which `usual` leaves out, may be outliers. If `usual` also has large
+    # values, large values are normal in this group.
     usual = np.sort(over)[: len(over) - max(1, len(over) // _EXCEPTIONS)]
     most = max(DEVIATIONS * spread, least)
     found: NDArray[np.bool_] = (over > most) & (

@@ -76,7 +76,7 @@ def _first_lines(e: RanksParts) -> Iterator[str]:
     leak = next((one for one in e.outliers if (one.rank, one.kind) == (first.rank, "leak")), None)
     grows = explained is not None and any(cause.growth_bytes for cause in explained.causes)
     if leak is not None and first.kind == "out_of_memory" and not grows:
-        # The advice of `explained` would be on the allocator, which only delays the failure.
+        # `explained` would advise a change of the allocator. That change only delays the failure.
         kept = format_size(leak.bytes)
         yield f"Why: {leak.line} keeps more after each step than on other ranks, {kept} by now."
     elif explained is not None and explained.out_of_memory:

@@ -32,7 +32,7 @@ class Diagnosis:
 
     @property
     def is_complete(self) -> bool:
-        """Whether each ability works, or has no command that would make it work."""
+        """Whether all abilities work, except those for which no command helps."""
         return all(one.works or one.command is None for one in self.abilities)
 
     @property

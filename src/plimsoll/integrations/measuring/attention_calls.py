@@ -14,7 +14,7 @@ _BATCH, _HEADS = 2, 8
 
 
 def attention() -> dict[str, int]:
-    """Measures several calls. Returns the bytes that each takes, with its description as key."""
+    """Measures several calls. Returns the bytes that each call takes, by the call's description."""
     import torch
 
     halves = ("bfloat16",) if torch.cuda.get_device_capability()[0] >= 8 else ()

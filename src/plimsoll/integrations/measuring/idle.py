@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 _MOST_BYTES = 1 << 30
-"""A card with more bytes in use than this is not idle. A desktop uses fewer, so it may stay."""
+"""A card with more bytes in use than this is not idle. A desktop alone uses fewer bytes."""
 _LEAST_OF_USER_BYTES = 256 << 20
 """A process that holds less memory than this on the card is ignored.
 

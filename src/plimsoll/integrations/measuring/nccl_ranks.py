@@ -10,7 +10,7 @@ from typing import Any
 
 _RANKS = 2
 _PATIENCE = timedelta(seconds=60)
-"""The longest that a rank waits for the other."""
+"""The longest time that a rank waits for the other rank."""
 _ELEMENTS = 1 << 20
 
 

@@ -182,8 +182,8 @@ class TopApp(App[None]):
             place = min(max(place + by, 0), len(self._rows) - 1)
         self._selected = self._rows[place].key
         self._show()
-        # The panel of details may leave the table fewer lines of the screen. Their number is known
-        # only after the next layout, so scroll then.
+        # The panel of details may shrink the table. The table's new height is known only after the
+        # next layout, so scroll then.
         self.call_after_refresh(self._scroll_to, self._rows[place].line)
 
     def _scroll_to(self, line: int) -> None:

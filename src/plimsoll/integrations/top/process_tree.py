@@ -36,7 +36,7 @@ def process_tree(pids: Sequence[int], parent_of: Callable[[int], int | None]) ->
     """
     lines = {pid: list(_ancestors(pid, parent_of)) for pid in pids}
     shown = dict.fromkeys(pids)
-    # for each ancestor, the children that are shown, or have a shown process below them
+    # for each ancestor, its children that are shown or have shown descendants
     branches: dict[int, set[int]] = {}
     for pid, ancestors in lines.items():
         for child, ancestor in zip([pid, *ancestors], ancestors, strict=False):

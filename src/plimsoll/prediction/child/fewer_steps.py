@@ -65,7 +65,7 @@ class StepLimit:
 
     @property
     def would_help(self) -> bool:
-        """Whether the user did not give `--steps`, although it could end a loop of the program."""
+        """Whether the user left out `--steps`, and `--steps` could end a loop of the program."""
         return self._at_most is None and self.can_end
 
     @property
@@ -132,7 +132,7 @@ class StepLimit:
         print(printable(text), file=sys.stderr, flush=True)
 
     def _end_pass(self, frames: list[FrameType]) -> None:
-        """Makes the innermost loader loop that contains the step end before its next batch."""
+        """Ends the innermost loop over a loader around the step, before this loop's next batch."""
         for frame in frames:
             for loop in reversed(loops_at(frame)):
                 loader = loader_of(loop, frame) if isinstance(loop, ast.For) else None

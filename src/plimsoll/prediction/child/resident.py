@@ -33,7 +33,7 @@ class Resident:
 
 
 def resident(process: int | str = "self") -> Resident | None:
-    """Returns a process's resident memory, and resets the maximum that the kernel keeps of it.
+    """Returns a process's resident memory, and resets the kernel's maximum of this memory.
 
     Returns None if the kernel's figures cannot be read.
     """

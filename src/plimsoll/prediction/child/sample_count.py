@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from plimsoll.base.watchers import Watchers
 
 _MOST_RESULTS = 64
-"""How many results of modules are remembered: the latest ones."""
+"""The number of latest module results that `SampleCount` remembers."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class SampleCount:
     """Observes loaders' batches, calls of modules and backward passes.
 
     Args:
-        evaluated: Called when an evaluation ends, and again if it turns out to end later.
+        evaluated: Called when an evaluation seems to end, and again if the evaluation goes on.
     """
 
     def __init__(self, evaluated: Callable[[], None] = lambda: None) -> None:
@@ -152,7 +152,7 @@ class SampleCount:
         self._before, self._new = self._before + self._new, 0
 
     def note_result(self, result: Any) -> None:
-        """Remembers a module's result. A later call that gets this result gets no new sample."""
+        """Remembers a module's result. A call with this result as an argument has no new batch."""
         if getattr(result, "grad_fn", None) is not None:
             self._results.append(weakref.ref(result))
 

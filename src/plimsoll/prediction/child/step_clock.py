@@ -239,7 +239,7 @@ class StepClock:
         )
 
     def _steady(self) -> _Steps | None:
-        # If several optimizers alternate, the steps of the optimizer that has the fewest are used.
+        # Optimizers may alternate, so use the steps of the optimizer with the fewest steps.
         trained = [s for s in self._by_optimizer.values() if s.count >= _FEWEST_ENDS]
         if self._by_optimizer:
             return min(trained, key=lambda steps: steps.count, default=None)

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 _DRAWS = 30
 _MOST_EVENTS = 20_000_000
-"""Limits the draws for a long run: n events allow about `_MOST_EVENTS / n` draws of each kind."""
+"""About how many events the draws of one kind replay at most. A long run gets fewer draws."""
 _AS_THOUGHT = 0.85
 """The probability that a draw gives a kernel's memory its expected size.
 

@@ -52,5 +52,8 @@ def accepted_step(
 
 
 def without_line(reason: str) -> str:
-    """Returns an error's text without the line number, which would be taken for a divisor."""
+    """Returns an error's text without the script's line at its end.
+
+    `accepted_step` could take the line number for a divisor.
+    """
     return _LINE.sub("", reason)

@@ -53,6 +53,6 @@ def with_advice(request: Request, prediction: Prediction) -> Prediction:
         return replace(cause, saves_bytes=saves)
 
     results = [result(each) for each in prediction.causes]
-    # Causes whose tried change hardly helps come last.
+    # Causes come last if the simulation shows that their change saves hardly any memory.
     most = prediction.peak_reserved_bytes
     return replace(prediction, causes=sorted(results, key=lambda each: each.hardly_helps(most)))

@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from plimsoll.prediction.fitting.plan_parts import PlanParts
 
 _FIRST = re.compile(r"#!|[ \t\f]*#.*?coding[:=]")
-"""Matches lines that Python or the system reads only at a file's begin (PEP 263)."""
+"""Matches a `#!` line or an encoding line. They work only at the top of a file (PEP 263)."""
 
 
 def write_applied(text: str, plan: PlanParts, path: str | PathLike[str], *, force: bool) -> None:
-    """Writes the changed script.
+    """Writes the changed script, with the plan's command in a comment.
 
-    The script alone may not be the plan, because a plan can also set options and an allocator.
+    The command can also set options and an allocator, which the script does not contain.
 
     Args:
         text: The changed script.

@@ -19,9 +19,10 @@ if TYPE_CHECKING:
 MOST_RUNS = 8
 """The most runs of a search, unless the caller asks for the exact answer."""
 _TOLERANCE = 100  # the search ends when the answer is known to one part in 100
-# Until some value is too large, each round tries at most this many times the largest known value.
+# While `high` is None, a round tries at most the largest known value times this factor.
 _MOST_GROWTH = 32
-# If a value this many times as large takes the same memory, memory does not depend on the value.
+# If a value and this many times that value take the same memory, the search assumes that the
+# memory does not depend on the value.
 _PATIENCE = 1024
 # An estimate needs no scout if it lies within one of these factors of a known value: the first
 # factor if there is one known value, the second if there are two, the third if there are more.
@@ -30,10 +31,12 @@ _CLOSE = 1.1  # within this factor of a known value no scout is needed, even aft
 # If no known value is near the estimate, the last round tries this safe part of the estimate.
 _SURE = 0.95
 _GROWTH = 4  # the first scout's value is this many times the value that the first try uses
-# A value is rounded by up to 1/4 of the tolerance, the value of a scout by up to 1/2 of itself.
+# The unit of rounding is at most 1/4 of the tolerance, or 1/2 of a scout's value. It is never
+# smaller than `step`.
 _LEEWAY, _SCOUTS_LEEWAY = 4, 2
 _MOST_SCOUTS = 4
-# An estimate of twice or half the nearest known value may be wrong by this fraction of itself.
+# For each factor of two between an estimate and the nearest known value, the estimate may be wrong
+# by this share.
 _DOUBT = 0.01
 
 
@@ -249,8 +252,8 @@ class Bracket:
     def _bend(self) -> float | None:
         """Returns a value to scout between the estimate and a far larger known value, or None.
 
-        If memory does not grow linearly, the interpolation between the two known values is wrong by
-        the most in this range.
+        If memory does not grow linearly, a line through the two known values has its largest
+        error in this range.
         """
         known = sorted(each.value for each in self._known)
         value = self._estimate()

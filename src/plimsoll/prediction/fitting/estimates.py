@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 _APART = 1.04
 """Only values at least this factor apart are compared.
 
-Between closer values, the placement of blocks changes memory more than their growth does.
+Between closer values, the placement of blocks changes memory more than the values do.
 """
 
 Sample = tuple[float, float]

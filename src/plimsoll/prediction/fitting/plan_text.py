@@ -249,7 +249,7 @@ def _failed(plan: PlanParts) -> Iterator[str]:
 
 
 def _legend(rows: Sequence[Tried]) -> str:
-    """Returns the sentence that says which allocators two columns of the table are about."""
+    """Returns the sentence that names the allocators of the columns 'takes' and 'at least'."""
     named = [each for each in rows if each.least_allocator is not None]
     least = {allocator_title(each.least_allocator or "", each.least_conf): None for each in named}
     return f"Column 'takes': PyTorch's allocator. Column 'at least': {' or '.join(least)}."

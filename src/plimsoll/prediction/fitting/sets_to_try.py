@@ -132,9 +132,9 @@ class Sets:
     def all_together(self, items: Sequence[Change]) -> list[Changes]:
         """Returns a list of one set: all changes that can be combined and did not fail alone.
 
-        If that set was tried already, the list holds another set instead: the fastest untried set
-        that adds measured changes to the first set and should fit. The list is empty if there is
-        none.
+        If plimsoll has tried this set, adds measured changes to it. Returns the resulting set that
+        is untried, should fit and has the lowest expected cost. If there is no such set, the list
+        is empty.
         """
         everything = self._everything(items)
         if not self._known.is_known(everything):
@@ -160,8 +160,8 @@ class Sets:
             return
         assert places is not None
         if "batch" in kinds - start.kinds:
-            # `start` ran with the whole batch. It is unknown how much the modules save for the
-            # backward pass with a smaller batch.
+            # `chosen` divides the batch, but `start` ran with the whole batch. So the survey of
+            # `start` does not tell how much memory the activations of one part take.
             return
         target = self._known.target() - self._known.margin(chosen)
         saved = start.allocated_bytes() - allocated

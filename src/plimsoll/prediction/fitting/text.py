@@ -38,8 +38,8 @@ def fit_text(fit: FitParts, width: int | None = None) -> str:
     ]
     for trial in fit.curve:
         if trial.value == fit.largest and trial.host_peak_bytes is not None:
-            size = format_size(trial.host_peak_bytes)
-            rows.append(f"Host memory, estimated, with {fit.vary} {fit.largest}: {size}")
+            about = f"about {format_size(trial.host_peak_bytes)} of host memory"
+            rows.append(f"With {fit.vary} {fit.largest}, the script uses {about}")
     if fit.fastest is not None:
         value, rate = fit.fastest
         rows.append(
@@ -112,7 +112,7 @@ def _caveats(fit: FitParts) -> Iterator[str]:
 
 
 def _conditions(fit: FitParts) -> Iterator[str]:
-    """Yields lines about memory that the script may not use, and about the allowed multiples."""
+    """Yields lines with the memory that other programs use, the headroom, and `multiple_of`."""
     whole = format_size(fit.total_bytes + fit.used_bytes)
     of_card = []
     if fit.used_bytes:
@@ -131,7 +131,7 @@ def _table(fit: FitParts) -> Iterator[str]:
     if any(trial.value == failing and trial.fits is not False for trial in fit.curve) or any(
         trial.value == failing and trial.error is not None for trial in fit.curve
     ):
-        failing = None  # it is not memory that says no to `failing`, or nothing does
+        failing = None  # no trial shows that `failing` takes too much memory
     notes = []
     yield f"  {fit.vary:>{width}}  {'on the card':>12}  {'step, about':>11}"
     for trial in fit.curve:

@@ -338,7 +338,7 @@ def _failed(value: int, outcome: Outcome) -> Trial:
 
 
 def _largest(all_written: Iterable[Written]) -> list[Written]:
-    """Returns the largest file that was written to each path, sorted from large to small."""
+    """Returns the largest file written to each path. The files are sorted, the largest first."""
     largest: dict[str, Written] = {}
     for one in all_written:
         before = largest.get(one.path)

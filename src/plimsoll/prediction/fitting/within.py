@@ -1,4 +1,4 @@
-"""Finds the changes to a script with which it fits a card."""
+"""Finds changes that make a script fit a card."""
 
 from __future__ import annotations
 

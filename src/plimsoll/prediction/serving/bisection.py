@@ -7,7 +7,7 @@ from math import isqrt
 MOST_RUNS = 12
 """The most tries of a search that need not give the exact answer (`is_exact` is false)."""
 _TOLERANCE = 100
-"""A search that is not exact ends when the error of its answer is at most 1 part in this number."""
+"""A search that is not exact ends when `high - low` is at most `low` divided by this number."""
 _GROWTH = 2
 """The factor between tries while only one bound of the answer is known."""
 

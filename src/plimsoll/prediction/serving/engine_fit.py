@@ -1,4 +1,4 @@
-"""Finds an option's best value, the smallest card, or changes with which an engine serves."""
+"""Finds how an engine can serve: an option's best value, the smallest card, or new options."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def _for_choices(
 
 
 def _require_a_start(found: Sequence[EngineBorder]) -> None:
-    """Raises InputError if the engine failed for another reason than memory in each search."""
+    """Raises InputError if the engine failed in every search for a reason other than memory."""
     beyond = [each.beyond for each in found if each.trial is None and each.beyond is not None]
     errors = [each.error for each in beyond if each.error is not None]
     if errors and len(errors) == len(found):

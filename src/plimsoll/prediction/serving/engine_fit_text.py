@@ -143,7 +143,7 @@ def _about_best(fit: EngineFitParts) -> Iterator[str]:
 
 
 def _others(fit: EngineFitParts) -> Iterator[str]:
-    """Yields a line for each answer except the best. The line says why if no value serves."""
+    """Yields a line for each search but the best: its answer, or why no value serves."""
     for border in fit.found:
         if fit.vary is None or border is fit.best or not border.settings:
             continue

@@ -28,7 +28,7 @@ LEFT_OUT, WITHOUT_VALUE = "none", "on"
 
 
 def with_settings(arguments: Sequence[str], settings: Mapping[str, str]) -> list[str]:
-    """Returns a copy of `arguments` in which the options that `settings` names are changed.
+    """Returns a copy of `arguments` in which each option in `settings` has its new value.
 
     Args:
         arguments: The arguments of `vllm serve`.

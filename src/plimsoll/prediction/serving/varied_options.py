@@ -17,7 +17,7 @@ TOKENS = "--max-num-batched-tokens"
 SHARE = "--gpu-memory-utilization"
 PARALLEL = "--tensor-parallel-size"
 PARALLELS = (1, 2, 4, 8)
-"""The values of `PARALLEL` to try, each of which needs that number of cards."""
+"""The values of `PARALLEL` to try. A value of N needs N cards."""
 PERCENT = 100
 """The number of steps between 0 and 1 in the search for the best value of `SHARE`."""
 

@@ -33,7 +33,7 @@ _CASE = pa.schema(
     ]
 )
 _ADDED = ("nproc_per_node", "nnodes")
-"""Columns that tables of earlier versions lack. Their rows have no job."""
+"""Columns that tables of earlier versions lack. For rows of such tables they are None."""
 _SCHEMA = pa.schema(
     [
         *_CASE,

@@ -80,7 +80,8 @@ def _answer(rows: Sequence[Row], found: SweepParts) -> str:
 def _best(best: Row, rows: Sequence[Row], found: SweepParts, goal: str) -> str:
     """Returns words that name the best case, such as "the fastest is H100 (9.5 samples/s)".
 
-    The name is the card. Arguments, settings and allocator follow if they differ between the cases.
+    The name of a case is its card, followed by the arguments, settings and allocator that differ
+    between the cases.
     """
     kinds: list[Callable[[Row], str]] = [
         lambda row: shlex.join(row.case.arguments),

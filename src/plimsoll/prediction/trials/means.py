@@ -122,7 +122,7 @@ class ByOverlay(_Silent):
 
 
 class ByLayer(_Silent):
-    """The scratch layer: a library in the program that redirects its writes."""
+    """The scratch layer: a library that redirects the program's writes."""
 
     def __init__(self, settings: Settings) -> None:
         self._folder = Path(settings.folder)

@@ -240,7 +240,7 @@ def _pool_numbers(
 
 
 def _with_stacks(lifetimes: Lifetimes, stacks: Mapping[int, int]) -> Lifetimes:
-    """Adds the call stacks that a file has of its oldest blocks, by address."""
+    """Fills in missing call stacks. `stacks` maps the addresses of blocks to their stacks."""
     if not stacks:
         return lifetimes
     known = [stacks.get(address, 0) for address in lifetimes.address.tolist()]

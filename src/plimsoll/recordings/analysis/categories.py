@@ -40,7 +40,7 @@ _LEAST_RELEASED = 4
 _LEAST_STEPS = 3
 _MOSTLY = 0.75
 _MOST_CROSSED = 2
-"""The most step boundaries that an activation or input outlives. In a GAN some outlive two."""
+"""An activation or input outlives at most this many step boundaries. In a GAN some outlive two."""
 
 
 @dataclass(frozen=True)
@@ -109,9 +109,9 @@ class _Rules:
         backward = self._is[Place.BACKWARD] | self._is[Place.RECOMPUTED]
         self._backward_starts = lifetimes.start[backward]
         reached = np.union1d(self._backward_starts, np.array(failures, dtype=np.int64))
-        # A mask of the blocks that are still live when, for the first time after the block's
-        # allocation, a backward pass requests memory or a request fails. A failed request may have
-        # prevented a backward pass.
+        # `reached` has the events at which a backward pass allocates or a request fails. A failed
+        # request may have prevented a backward pass. A block survives if it outlives the first of
+        # these events after its allocation.
         self._survives = lifetimes.end > _next(reached, lifetimes.start, lifetimes.event_count)
         self._result = np.full(len(lifetimes), NUMBER["temporaries"], dtype=np.uint8)
 

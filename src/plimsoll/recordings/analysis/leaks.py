@@ -27,7 +27,7 @@ LEAST_STEPS = 8  # fewer steps may show growth by chance
 _LEAST_CONFIDENCE = 0.99
 _MOST_MOMENTS = 200  # few enough to compare all pairs of moments
 _MOST_GIVEN_BACK = 0.1  # a leak's live bytes fall by at most this share of its growth
-_LEAST_IN_LATER_HALF = 0.5  # the least slope of a leak's later half, as a share of its full slope
+_LEAST_IN_LATER_HALF = 0.5  # in its later half, a leak has at least this share of its slope
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ def find_leaks(
 
 
 def leak_moments(steps: Steps) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Returns the numbers of the examined boundaries between steps, and the last event before each.
+    """Chooses step boundaries. Returns their numbers, and for each the last event before it.
 
     Boundary 0 is the one that ends the warm-up.
     """

@@ -63,7 +63,8 @@ class Cause:
     def hardly_helps(self, reserved_bytes: int) -> bool:
         """Returns whether the change was tried and saved less than 2 % of reserved memory.
 
-        False for a cause that grows: a short trial does not show what its change saves.
+        Returns False if the cause's memory grows: a short trial does not show all that the change
+        saves.
         """
         is_tried = self.saves_bytes is not None and not self.growth_bytes
         return is_tried and (self.saves_bytes or 0) < LEAST_SHARE * reserved_bytes
@@ -210,13 +211,16 @@ class Facts:
     @cached_property
     def backward_starts(self) -> NDArray[np.int64]:
         """Returns the events at which backward passes allocated, in order."""
-        # Blocks from before the history have no stack, which looks like a backward pass.
+        # Blocks from before the history have no stack, for which `place_of` returns BACKWARD.
         is_backward = np.isin(self.place, _BACKWARD) & (self.blocks.start >= 0)
         return np.sort(self.blocks.start[is_backward])
 
     @cached_property
     def is_freed_in_backward(self) -> NDArray[np.bool_]:
-        """Returns a mask of the blocks before whose free a backward pass allocated last."""
+        """Returns a mask of the blocks that are freed during a backward pass.
+
+        A free counts if the last allocation before it was made by a backward pass.
+        """
         starts = np.sort(self.blocks.start)
         before = starts[np.maximum(np.searchsorted(starts, self.blocks.end) - 1, 0)]
         ended = self.blocks.end < self.blocks.event_count

@@ -170,7 +170,7 @@ def _value(facts: Facts, line: str, passes: Steps) -> KeptValue | None:
 
 
 def _trains(facts: Facts, passes: Steps, graph: _Graph) -> bool:
-    """Returns whether backward passes run in the iterations of a loop, or use its graphs later."""
+    """Returns whether a backward pass runs within the loop, or frees most of `graph`."""
     # The end of the last detected iteration is a guess, and training may follow at once.
     last = passes.boundaries[-1 if passes.source == "marks" else -2]
     inside = np.searchsorted(facts.backward_starts, (passes.boundaries[0], last))
@@ -183,7 +183,7 @@ def _trains(facts: Facts, passes: Steps, graph: _Graph) -> bool:
 def _unused_graph(
     facts: Facts, leak: Leak, line: str, grown: int, graph: _Graph, made: str
 ) -> Cause:
-    """Makes the `Cause` for graphs of a loop that no backward pass uses, such as a validation."""
+    """Makes the `Cause` for graphs that no backward pass uses, such as those of a validation."""
     change = "put what runs there under torch.no_grad()"
     is_freed = bool((facts.blocks.end[graph.blocks] < facts.blocks.event_count).any())
     if is_freed or len(facts.backward_starts):

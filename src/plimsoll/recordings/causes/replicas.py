@@ -1,4 +1,4 @@
-"""Recognises DataParallel, which uses more memory on the first card than on each other card."""
+"""Recognises DataParallel, which uses more memory on the first card than on any other card."""
 
 from __future__ import annotations
 

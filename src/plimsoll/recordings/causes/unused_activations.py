@@ -20,8 +20,8 @@ _LEAST_SHARE = 0.1
 def unused_activations(facts: Facts) -> Cause | None:
     """Finds activations that no backward pass uses, if they are a tenth of the peak or more."""
     found = np.setdiff1d(facts.live_of("unused_activations"), autocast_copies(facts))
-    # A training step has unused activations too. So a block counts here only if it was freed before
-    # the next backward pass began.
+    # A training step has unused activations too. So a block counts here only if no backward pass
+    # allocates during the block's life.
     starts, ends = facts.blocks.start[found], facts.blocks.end[found]
     passes = np.searchsorted(facts.backward_starts, (starts, ends))
     found = found[passes[0] == passes[1]]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _LEAST_SHARE = 0.25
 _NEARLY_ALL = 0.6
-"""The share of a step's recomputed memory that has to be live at the peak.
+"""If this share of the recomputed memory is live at the peak, a checkpoint has the whole model.
 
 With a checkpoint around each layer, a smaller share is live.
 """

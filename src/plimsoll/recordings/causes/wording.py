@@ -51,7 +51,8 @@ def why(cause: Cause) -> str:
     elif cause.saves_bytes <= 0:
         saved = "saves nothing, tried"
     else:
-        # A trial ends, and a replay keeps each block for a pass more: growth may take more.
+        # If memory grows, the change may save more: a trial ends early, and a replay keeps each
+        # leaked block for one more pass.
         least = "at least " if cause.growth_bytes else ""
         saved = f"saves {least}{format_size(cause.saves_bytes)}, tried"
     return f"Why: {cause.sentence}. What helps: {cause.change} ({saved})."

@@ -50,7 +50,10 @@ _COMPANIONS = {
     (2, 14): Companions("13.0", "3.8"),
     (2, 15): Companions("13.2", "3.9"),
 }
-"""The companions of PyTorch versions. A row also holds for later versions, up to the next row."""
+"""Maps PyTorch versions to their companions.
+
+A version without a row has the companions of the row before.
+"""
 
 
 def companions(version: Version) -> Companions:

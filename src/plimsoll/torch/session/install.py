@@ -156,7 +156,8 @@ def install_from_environment() -> None:
 
         if torch.cuda.device_count() == 0:
             return
-        # Both start later: at the first use of CUDA, when the allocator is already installed.
+        # Metrics and the recording start at the first use of CUDA, when the allocator is already
+        # installed.
         watch_if_asked(torch)
         if name != "torch":
             tiers = Tiers.parse(*(os.environ.get(f"PLIMSOLL_{key}") for key in _TIERS))

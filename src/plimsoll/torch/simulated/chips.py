@@ -42,6 +42,6 @@ def nearest_row(table: Path, capability: tuple[int, int]) -> dict[str, int]:
 
 @cache
 def chip_of(capability: tuple[int, int]) -> Chip:
-    """Returns the properties of chips of a compute capability, from its nearest row."""
+    """Returns the properties of chips of a compute capability, from the table's `nearest_row`."""
     row = nearest_row(_TABLE, capability)
     return Chip(row["lanes"], bool(row["warp_groups"]), bool(row["measured"]))

@@ -37,7 +37,7 @@ class GraphMemory:
 
         Args:
             gpus: The devices.
-            nodes_of: Returns the number of kernels and copies in the capture with this number.
+            nodes_of: Returns how many kernels and copies a capture has, from its number.
         """
         self.taken: Counter[int] = Counter()
         self._gpus = gpus

@@ -34,7 +34,7 @@ SIMULATED_GPU = Recipe(
     name="simulated-cuda",
     purpose="the simulated GPU",
     sources=_HERE / "csrc",
-    # These flags include only the headers of PyTorch that the library needs.
+    # With these flags, the compiler reads only those of PyTorch's headers that the library needs.
     flags=("-O1", "-DAT_PER_OPERATOR_HEADERS", f"-I{_HERE}/csrc/lean", f"-I{_HERE}/csrc"),
     # In a CUDA build libtorch depends on libtorch_cuda, so libtorch_cuda is loaded before
     # plimsoll's library. PyTorch then registers its kernels first, and plimsoll's kernels replace
@@ -443,7 +443,7 @@ class Library:
         return account
 
     def account_host_in(self, account: HostAccount) -> None:
-        """Makes the library write its effect on host memory to `account` from now on.
+        """Makes the library keep the simulation's effect on host memory in `account`.
 
         `account` lies in shared memory, which must stay mapped.
         """

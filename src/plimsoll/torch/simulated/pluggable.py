@@ -29,7 +29,7 @@ class PluggableAllocator(CudaAllocator):
 
     @property
     def gives_memory(self) -> bool:
-        """Whether the addresses of both functions are known."""
+        """Whether `alloc_fn` and `free_fn` are known."""
         return bool(self.alloc_fn and self.free_fn)
 
     def _ignore(self, function: int) -> None:

@@ -45,7 +45,7 @@ def use_preloaded_allocation(simulation: Simulation) -> None:
 
 
 def preloaded_paths() -> list[str]:
-    """Returns the libraries that LD_PRELOAD or plimsoll's own variable names by their paths."""
+    """Returns the paths in LD_PRELOAD and in `VARIABLE`. Names without a `/` are left out."""
     named = " ".join(os.environ.get(variable, "") for variable in ("LD_PRELOAD", VARIABLE))
     return [path for path in re.split("[ :]+", named) if "/" in path]
 

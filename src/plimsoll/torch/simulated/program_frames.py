@@ -55,8 +55,8 @@ def variables_of(frame: FrameType) -> dict[str, Any]:
     """Returns the variables that a frame sees, without keeping them alive."""
     held = frame.f_locals
     variables = dict(held)
-    # Before Python 3.13 a function's frame keeps the dictionary that `f_locals` returned. It would
-    # keep tensors alive that the program deletes later.
+    # Before Python 3.13 a function's frame keeps the dictionary that `f_locals` returned. The
+    # dictionary would keep tensors alive that the program deletes later.
     if frame.f_code.co_flags & inspect.CO_OPTIMIZED and isinstance(held, dict):
         held.clear()
     return variables

@@ -84,7 +84,7 @@ class Setup:
         if self.dedicated_bytes is None:
             return replace(profile, total_bytes=total)
         # The context's size is fixed here. Otherwise parts that CUDA loads later would take memory
-        # from the program's `dedicated_bytes`. The driver gives it whole granules.
+        # from the program's `dedicated_bytes`. The driver allocates contexts in whole granules.
         context = -(-profile.context_bytes // GRANULE) * GRANULE
         total = min(total, self.dedicated_bytes + context)
         return replace(profile, total_bytes=total, context_bytes=context, context_parts={})

@@ -56,7 +56,7 @@ def cudart_library(simulation: Simulation) -> LibraryStandIn:
     """Returns the object that stands in for libcudart.
 
     Args:
-        simulation: The simulated GPUs. Their driver API must answer already.
+        simulation: The simulated GPUs. Call `driver_library` for them first.
     """
     functions = {name: _function(name, simulation) for name in _PARAMETERS}
     return LibraryStandIn("cuda", functions, lambda _: lambda *_: _NOT_SUPPORTED)

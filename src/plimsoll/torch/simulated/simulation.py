@@ -218,7 +218,7 @@ class Simulation:
         self._lift_limit(allocator)
 
     def _lift_limit(self, allocator: Allocator) -> None:
-        """Removes the limit if memory is unlimited, so that the program's need is measured."""
+        """Removes the limit if `Setup.unlimited` is set, to measure the program's need."""
         if self.setup.unlimited:
             allocator.engine.limit = None
 

@@ -71,8 +71,8 @@ namespace plimsoll {
 
 class ElasticAllocator final : public Allocator, public ProgramAllocator {
  public:
-  // The driver must support virtual memory. The allocator uses only the memory fraction of
-  // `config`.
+  // The driver must support virtual memory. The allocator reads only one setting from `config`: the
+  // memory fraction.
   ElasticAllocator(Driver& driver, const AllocatorConfig& config, TorchVersion version = {},
                    int device = 0);
   ~ElasticAllocator() override;

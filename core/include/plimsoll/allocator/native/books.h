@@ -51,7 +51,8 @@ class Books {
   // Returns the call stack of the current request.
   [[nodiscard]] std::uint32_t context() const { return log_.context(); }
 
-  // Notes that a segment, which is one block, came from the driver or goes back.
+  // Notes that a segment came from the driver, or that it goes back. The segment is a single block
+  // at that time.
   void take_segment(const Block* segment);
   void release_segment(const Block* segment);
   // Notes that pages of `block`'s expandable segment got or lost memory.

@@ -7,7 +7,7 @@
 
 namespace plimsoll {
 
-// A request with the sizes that the configuration gives it.
+// A request. The allocator computes `size` and `segment` from `asked` and the configuration.
 struct NativeRequest {
   Bytes size = 0;     // the rounded size
   Bytes segment = 0;  // the size of the new segment, if no free block serves the request

@@ -57,7 +57,10 @@ def leave_survey(
 
 
 def join_surveys(request: Request) -> None:
-    """Combines the ranks' files into the requested file. Does nothing if no rank wrote a file."""
+    """Combines the ranks' files into one file at the requested path.
+
+    Does nothing if no rank wrote a file.
+    """
     if request.survey is None:
         return
     asked = Path(request.survey)

@@ -137,7 +137,7 @@ class _Step:
         return live.astype(np.int64)
 
     def saved_by(self, kept: _Kept) -> int:
-        """Returns the bytes that recomputing the call saves until its backward pass."""
+        """Returns the bytes that recomputing a call frees until the call's backward pass."""
         return int(self.size[kept.blocks].sum()) - int(self.size[kept.given].sum())
 
     def peak_without(self, kept: Iterable[_Kept]) -> int:

@@ -46,7 +46,7 @@ class Wrappings:
         base.__init__ = standing_in(make, noted)
 
     def _note(self, module: Any) -> None:
-        # A wrapper of a whole model may wrap parts of the model later, from the same line. Only the
+        # The wrapper of a whole model may then wrap the model's parts, from the same line. Only the
         # first wrapper of a line counts.
         self._found.setdefault(innermost_place(), (module, not self._any_optimizer()))
 

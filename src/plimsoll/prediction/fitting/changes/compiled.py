@@ -21,7 +21,7 @@ _FINEST = 0.05
 def first_budgets(survey: Survey) -> tuple[float, ...]:
     """Returns the activation memory budgets to try first.
 
-    For a model that draws random numbers, this is the full budget alone: with less, PyTorch
+    If the model draws random numbers, returns only the full budget. With a smaller budget, PyTorch
     recomputes activations, and a recomputation draws other numbers (pytorch #190758).
     """
     model = only_model(survey)

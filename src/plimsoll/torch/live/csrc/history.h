@@ -103,9 +103,9 @@ class History {
     Placing(const Placing&) = delete;
     Placing& operator=(const Placing&) = delete;
 
-    // Returns whether an event at `address` is about the prefix. `is_new` says that the event is an
-    // allocation. An allocation that is not at the constructor's address makes the prefix. This
-    // function then remembers the prefix's address.
+    // Returns whether a block's event is about the prefix. `is_new` says whether the event is an
+    // allocation. Takes an allocation at any address but the constructor's for the prefix, and
+    // remembers the prefix's address.
     static bool is_prefix(uint64_t address, bool is_new);
 
    private:

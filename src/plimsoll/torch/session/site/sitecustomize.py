@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 
-TYPE_CHECKING = False  # as in `typing`, whose import takes longer than this whole file
+TYPE_CHECKING = False  # importing `typing` would take longer than this whole file
 if TYPE_CHECKING:
     from typing import Any
 

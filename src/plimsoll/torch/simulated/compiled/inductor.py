@@ -146,7 +146,7 @@ def compile_anew(module: ModuleType, execute: Callable[[], None]) -> None:
 
     @functools.wraps(look_up)
     def look_up_saved(*arguments: Any, **named: Any) -> Any:
-        """Looks up a graph only if PyTorch loads a saved graph: `aot_config` is None then."""
+        """Finds a graph only if `aot_config` is None, as when PyTorch loads a saved graph."""
         config = named["aot_config"] if "aot_config" in named else arguments[-1]
         return look_up(*arguments, **named) if config is None else None
 

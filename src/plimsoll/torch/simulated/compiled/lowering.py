@@ -70,7 +70,7 @@ class Lowering:
         return self._src.make_ir(*given[len(given) - taken :]), context
 
     def until(self, *ends: str) -> tuple[Any, dict[str, Any]]:
-        """Runs the compiler's stages until one of `ends` is next. Returns the code and metadata."""
+        """Runs the compiler's stages before the first in `ends`. Returns the code and metadata."""
         module, context = self.parsed()
         metadata: dict[str, Any] = {"target": self._target, **self._options.__dict__}
         stages: dict[str, Any] = {}

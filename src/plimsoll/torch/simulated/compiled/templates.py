@@ -22,7 +22,7 @@ _TILE = ("BLOCK_M", "BLOCK_N", "BLOCK_K")
 OPERANDS = {"arg_A": "arg_B", "arg_X": "arg_W"}
 """Maps the first operand's name to the second's, in matrix products and in convolutions."""
 _RESULTS = ("out_ptr", "in_out_ptr")
-"""The beginnings of the result's name. In a fused kernel, a number follows them."""
+"""The prefixes of the result's name. In a fused kernel, a number follows the prefix."""
 _BITS = re.compile(r"\*(?:fp|bf|u|i)(\d+)")
 _ROWS_OF_WARPGROUP = 64
 

@@ -48,7 +48,7 @@ class EngineSleep:
         """Makes an object that notes nothing until `watch` is called.
 
         Args:
-            stages: The engine's stages. They hold the `ServingUse` that is filled in.
+            stages: The engine's stages. The memory is noted in their `ServingUse`.
         """
         self._stages = stages
         self._simulation = stages.simulation

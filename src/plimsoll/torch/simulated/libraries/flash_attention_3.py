@@ -12,7 +12,7 @@ from typing import Any
 
 _MOST_SPLITS = 128
 _MOST_BATCHES = 992
-"""If sequences differ in length, a batch of more sequences than this does not split its keys."""
+"""For sequences of different lengths: the largest batch in which FlashAttention 3 splits keys."""
 _CACHE_BYTES = 50 * 1024 * 1024
 """The size of the level 2 cache that FlashAttention 3 assumes."""
 _WIDTHS = (64, 96, 128, 192, 256)
@@ -186,8 +186,8 @@ def _chosen_splits(shape: Shape) -> int:
         loaded = max(0, min(loaded, left + right + 1 + row_block))
     key_blocks, row_blocks = -(-loaded // key_block), -(-shape.packed_rows // row_block)
     key_bytes = shape.key_rows * (shape.width + shape.value_width) * shape.item_bytes
-    # If sequences differ in length, the kernels later choose the split of each sequence, and the
-    # number computed here is only the upper bound. The bound is that of a single long sequence.
+    # If sequences differ in length, the kernels later choose how to split each sequence. Then this
+    # function returns only an upper bound, computed as if the batch were a single long sequence.
     total = (1 if shape.is_varlen else shape.batch) * shape.key_heads * row_blocks
     if total >= 0.8 * shape.processors:
         sees_all = not is_causal and not shape.is_local

@@ -49,7 +49,7 @@ def loaded(load: Callable[[], _Loaded], path: Any) -> _Loaded:
         try:
             return load()
         except (ImportError, OSError) as error:
-            # In this folder, a trial keeps what it writes.
+            # A trial may change real files in this folder (prediction/scratch.py).
             folder = compiled_folder()
             folder.mkdir(mode=0o700, exist_ok=True)
             if not stand_in_for(error, Path(path), folder):

@@ -30,9 +30,7 @@ _SILENT = (
     "register_mem_pool",
     "set_timeout",
 )
-"""Methods without an effect on memory or values: timeouts, begin and end of a group of calls,
-registrations with NCCL.
-"""
+"""Methods that do nothing here, because they affect neither memory nor values."""
 _REFUSED = (
     "_comm_ptr",
     "_end_time_estimate",

@@ -91,7 +91,7 @@ class Communicators:
         self.is_extrapolated = self.is_extrapolated or made.is_extrapolated
 
     def has_streams(self, device: int) -> bool:
-        """Returns whether NCCL's memory on a device already includes that of PyTorch's streams.
+        """Returns whether NCCL has already allocated memory for PyTorch's streams on a device.
 
         NCCL's process group makes these streams.
         """

@@ -59,11 +59,11 @@ class Group:
     all_read: int = 0
     """The number of the first meeting whose posts this rank has not yet read."""
     read_by: dict[int, int] = field(default_factory=dict)
-    """By the place of a rank: the `all_read` of that rank, as its last post reported."""
+    """Maps a rank's place to the last known `all_read` of that rank."""
     kept: int = 0
     """The first meeting whose post by this rank is still in the store."""
     pieces: dict[int, int] = field(default_factory=dict)
-    """By meeting: how many pieces this rank's post has, not counting the first (see posts.py)."""
+    """Maps a meeting to how many pieces this rank's post has after the first (see posts.py)."""
     sent: dict[tuple[int, int], int] = field(default_factory=dict)
     received: dict[tuple[int, int], int] = field(default_factory=dict)
 
@@ -249,8 +249,7 @@ class Exchange:
                 return struct.pack("=Qq", meeting.header.series, int(group.rank == 0))
             sender, key = found
             meeting = _Meeting(group, meeting.header, b"", {sender: key}, sender, meeting.tag)
-        # There is no key if no process runs for the sender and no running rank sends a message that
-        # could replace the sender's message.
+        # No key: the sender is pretended, and no running rank sends a message to use instead.
         if not meeting.keys:
             return struct.pack("=Qq", meeting.header.series, sender)
         ((place, (header, given, pieces)),) = self._read(meeting).items()
@@ -262,7 +261,10 @@ class Exchange:
         return struct.pack("=QqQ", header.series, place, len(given)) + given
 
     def _find_letter(self, meeting: _Meeting) -> tuple[int, str] | None:
-        """Waits for a message from any rank. Returns sender and key, None if no other rank runs."""
+        """Waits for a message from any rank. Returns the message's sender and key.
+
+        Returns None if no other rank runs.
+        """
         group = meeting.group
         others = sorted(group.present - {group.rank})
         if not others:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _WHERE = "_SymmetricMemory"
 _ADDRESS_BYTES = 8
 _MULTICAST_MAJOR, _LINKS_OF_SWITCH = 9, 12
-"""The lowest major compute capability and the fewest NVLink links of a card that can multicast."""
+"""A card can multicast with at least this major compute capability and this many NVLink links."""
 _WITHOUT_MULTICAST = "TORCH_SYMM_MEM_DISABLE_MULTICAST"
 """An environment variable. If it is 1, PyTorch does not use the multicast of NVLink switches."""
 _REFUSED = (

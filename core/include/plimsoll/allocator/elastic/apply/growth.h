@@ -70,7 +70,7 @@ class Growth {
   [[nodiscard]] Block* serve(const Request& request, bool prefers_shared);
 
  private:
-  // Each of these returns a lent block, or null.
+  // Each function that returns a Block* has lent this block to the program, or returns null.
   Block* follow_plan(const Request& request);
   Block* grow(const Request& request, bool prefers_shared);
   Block* grow_in(const Request& request);

@@ -35,7 +35,8 @@ class TierMover {
  private:
   // A piece of shared memory that is to move to the card.
   struct Move {
-    // Copied from the block that uses the piece. Blocks that were lent earlier have lower numbers.
+    // The `lent` number of the block that uses the piece. Blocks that the program got earlier have
+    // lower numbers.
     std::uint64_t lent = 0;
     Piece* piece = nullptr;
     std::unique_ptr<Piece> by = {};  // new memory on the card; null if none could be created

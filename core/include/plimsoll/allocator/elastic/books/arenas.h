@@ -79,7 +79,8 @@ class Arenas {
   [[nodiscard]] PrivatePools<ElasticPool>& private_pools() { return private_pools_; }
   [[nodiscard]] const PrivatePools<ElasticPool>& private_pools() const { return private_pools_; }
   [[nodiscard]] bool is_capturing() const { return private_pools_.is_capturing(); }
-  // Call the functions of the same names in `private_pools_`, and update `has_captures_`.
+  // These two functions call the functions of the same names in `private_pools_`, and update
+  // `has_captures_`.
   void begin_capture(PoolId pool, Allocator::Filter filter);
   void end_capture(PoolId pool);
   // Creates `pool` if it is a region's pool and does not exist yet. The `uses` of the new pool is

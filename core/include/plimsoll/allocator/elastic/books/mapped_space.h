@@ -273,7 +273,7 @@ class MappedSpace {
       for (const Block* block = first; block != nullptr; block = block->next) function(block);
     }
   }
-  // If an invariant does not hold, throws std::logic_error, which names it.
+  // Throws std::logic_error if an invariant does not hold. The message names the invariant.
   void check_invariants() const;
 
  private:

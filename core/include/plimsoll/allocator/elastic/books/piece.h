@@ -39,7 +39,7 @@ struct Piece {
   Address address = 0;
   std::uint64_t number = 0;  // pieces that began to serve later have higher numbers
   Address home = 0;  // where it was mapped first in this space; it returns there when it is free
-  // The retired blocks where this piece is still mapped. Exactly these have block->piece == this.
+  // The retired blocks where this piece is still mapped: all blocks whose `piece` is this piece.
   std::vector<Block*> old_mappings;
   // The free block around this piece, while the piece is in a FreePieces (place_search.h).
   Block* offered = nullptr;

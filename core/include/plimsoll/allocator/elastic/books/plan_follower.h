@@ -49,7 +49,7 @@ namespace plimsoll {
 // How far a program followed the plan of one stream.
 struct PlanUse {
   std::uint64_t requests = 0;  // number of large requests
-  Bytes bytes = 0;             // bytes that they asked for
+  Bytes bytes = 0;             // bytes that the requests asked for
   // Bytes that lie where the plan says, inside or outside the area.
   Bytes placed_bytes = 0;
   struct Dropped {
@@ -104,7 +104,7 @@ class PlanFollower {
     if (!is_found && may_lie_in(next_, size) && is_free(address_of(next_), size)) place_ = next_;
     return {place_ == kNone ? 0 : address_of(place_), is_next};
   }
-  // Notes the address at which a request was served, by the plan or elsewhere. Ignores a request
+  // Notes the address that a request got, inside or outside the planned area. Ignores a request
   // for which `find` was not called.
   void note(Bytes size, Address address);
 

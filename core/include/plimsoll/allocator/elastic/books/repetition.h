@@ -35,7 +35,7 @@ class Repetition {
  public:
   // How many requests are remembered. A longer step is not recognised.
   static constexpr std::size_t kCapacity = std::size_t{1} << 14;
-  // A past request is followed if the kContext requests before it had the sizes of the last
+  // A past request is followed if the kContext requests before it have the same sizes as the latest
   // kContext requests.
   static constexpr std::size_t kContext = 7;
   // If no past request has kContext equal sizes before it, kShortContext equal sizes are enough to

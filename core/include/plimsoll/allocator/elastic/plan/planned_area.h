@@ -28,8 +28,8 @@
 
 namespace plimsoll {
 
-// Returns the size of the unit in which memory is mapped at an address of a planned area, in bytes:
-// the size of a part below the border, and a granule above it.
+// Returns the size of the unit in which memory is mapped at an address of a planned area. If the
+// address lies below the border, the unit is a part. Otherwise the unit is a granule.
 [[nodiscard]] Bytes part_at(const MappedSpace& planned, Address address);
 
 // Returns a plan that maps new memory into the holes of each part that the range touches. The top

@@ -25,8 +25,8 @@ void check_devices(const Call& call) {
       if (!common) {
         common = tensor.device();
       } else if (*common != tensor.device()) {
-        // TORCH_CHECK here raises TensorIterator's error. The code below it raises the error of
-        // PyTorch's generated wrappers.
+        // If the operation uses TensorIterator, TensorIterator raises the error (TORCH_CHECK).
+        // Otherwise, PyTorch's generated wrapper raises the error.
         TORCH_CHECK(!call.info().is_pointwise && !call.info().has(kByIterator), kTwoDevices,
                     *common, " and ", tensor.device(), "!");
         const std::string method = "wrapper_CUDA_" + call.info().plain_name;

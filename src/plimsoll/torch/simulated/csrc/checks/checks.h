@@ -45,7 +45,7 @@ void add_embedding(WrittenOut& kernels);
 struct Limits {
   double low = 0;
   double high = 0;
-  std::optional<std::int64_t> except = std::nullopt;  // is accepted although it lies outside
+  std::optional<std::int64_t> except = std::nullopt;  // an accepted number outside these limits
 };
 
 // Returns a refused number as text, for an error message.

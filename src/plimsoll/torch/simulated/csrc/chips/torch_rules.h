@@ -5,8 +5,8 @@
 
 namespace plimsoll::simulated {
 
-// Returns the rules of the running PyTorch. A version newer than all known ones has the rules of
-// the newest, and the report says so.
+// Returns the rules of the running PyTorch. If plimsoll does not know this version yet, returns the
+// rules of the newest known version, and the report says so.
 const TorchVersion& torch_rules();
 
 }  // namespace plimsoll::simulated

@@ -28,8 +28,9 @@ using OfRanks = std::vector<std::vector<Given>>;
 // The interval at which NCCL's watchdog looks for finished collectives
 // (kWatchdogThreadSleepMillis).
 constexpr double kWatchdogNs = 100e6;
-// The host's time for a collective, and the GPU's time before any bytes move. Estimated.
+// The host's time for a collective. Estimated, not measured.
 constexpr double kCollectiveHostNs = 40000;
+// The GPU's time for a collective before any bytes move. Estimated, not measured.
 constexpr double kCollectiveNs = 15000;
 // NVLink moves this many bytes a nanosecond from one H200 to another. Estimated, not measured.
 constexpr double kLinkBytesPerNs = 350;

@@ -76,7 +76,7 @@ class SimulatedWork final : public c10d::Work {
   // Makes `wait` block the host until the current stream is done. Otherwise `wait` only makes the
   // current stream wait for the collective. An asynchronous barrier calls this function.
   void block_host() { blocks_host_ = true; }
-  // Makes `getFuture` release the tensors: for this work, requesting the future counts as waiting.
+  // Makes `getFuture` do all that `wait` does. So `getFuture` also releases the tensors.
   void let_go_with_future() { future_waits_ = true; }
   [[nodiscard]] const std::shared_ptr<Shelf>& shelf() const { return shelf_; }
 

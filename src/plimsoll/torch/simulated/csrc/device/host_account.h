@@ -17,8 +17,8 @@ struct HostAccount {
 void note_absent(std::int64_t bytes);
 void note_extra(std::int64_t bytes);
 
-// Makes `note_absent` and `note_extra` add to `account` from now on. The bytes that they have added
-// before stay in the previous account.
+// Makes `note_absent` and `note_extra` add to `account` from now on. Bytes that were added
+// earlier stay in the previous account.
 void account_host_in(HostAccount* account);
 // Returns a copy of the account, and resets `most_absent`.
 HostAccount read_host_account();

@@ -295,7 +295,7 @@ class PinnedAllocator final : public c10::Allocator {
   std::deque<Waiting> waiting_;
   std::multimap<std::size_t, void*> free_;
   std::map<void*, Registered> registered_;
-  // For each block, the address under which the simulated driver counts its memory.
+  // Maps each block to the address under which the simulated driver counts the block's memory.
   std::map<void*, std::uint64_t> accounts_;
   PinnedStatistics statistics_;
   PinnedLimits limits_;

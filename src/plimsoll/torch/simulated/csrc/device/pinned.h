@@ -45,8 +45,8 @@ void limit_pinned(PinnedLimits limits);
 void empty_pinned_pool();
 // Estimates how many bytes of the pool's memory the process has written since the pool took it.
 std::uint64_t pinned_written_bytes();
-// Estimates how many bytes of the memory that is pinned now by calls of `pin` the process has
-// written.
+// Estimates how many bytes the process has written in the memory that `pin` has pinned. Memory no
+// longer counts once `unpin` was called for it.
 std::uint64_t registered_written_bytes();
 
 }  // namespace plimsoll::simulated

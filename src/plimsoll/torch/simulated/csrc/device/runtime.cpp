@@ -273,8 +273,8 @@ std::uint32_t Runtime::stack(bool notes) {
   // pass, this function stores the operation's call stack under that number. In the backward pass,
   // it looks up the stack by the node's number.
   const auto node = torch::autograd::get_current_node();
-  // While a checkpoint recomputes its forward pass, Python's current stack is more precise than the
-  // stack that was noted under the node's number.
+  // A checkpoint recomputes its forward pass within a node of the backward pass. Python's current
+  // stack is then more precise than the stack that was stored for this node.
   std::uint32_t captured = 0;
   if (node == nullptr || c10::GradMode::is_enabled()) captured = recorder->capture_stack();
   if (node != nullptr && captured == 0) {

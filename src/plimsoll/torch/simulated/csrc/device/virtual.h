@@ -23,7 +23,7 @@ class WithContentsScope {
   WithContentsScope(const WithContentsScope&) = delete;
   WithContentsScope& operator=(const WithContentsScope&) = delete;
   static bool is_entered() { return depth != 0; }
-  // Enter and leave the scope for Python, which cannot hold the object. Call them in pairs.
+  // Python cannot hold an object of this class. So it calls these functions, always in pairs.
   static void enter() { ++depth; }
   static void leave() { --depth; }
 

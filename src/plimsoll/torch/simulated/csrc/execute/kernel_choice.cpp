@@ -17,9 +17,8 @@ std::int64_t fused_sdp_choice(const Tensor& query, const Tensor& key, const Tens
       {query, key, value, mask.value_or(Tensor()), dropout, is_causal, enable_gqa});
 }
 
-// Decides whether the CTC loss uses cuDNN: always false, because plimsoll simulates PyTorch's own
-// kernel. Notes an assumption if PyTorch would use cuDNN's kernel, which needs 32-bit targets on
-// the host.
+// Returns false, because plimsoll always simulates PyTorch's own kernel for the CTC loss. Notes an
+// assumption if PyTorch may use cuDNN's kernel, which needs 32-bit targets on the host.
 template <typename Lengths>
 bool use_cudnn_ctc_loss(const Tensor& log_probs, const Tensor& targets, Lengths, Lengths,
                         std::int64_t blank) {

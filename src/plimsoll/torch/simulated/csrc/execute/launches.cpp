@@ -88,7 +88,8 @@ void launch_attention(at::TensorList written, at::IntArrayRef shape, bool is_cau
   state.launch(device, Work::compute, multiplied_ns(work, state.device(device).properties));
 }
 
-// plimsoll::attention_splits: returns into how many parts flash attention splits the keys.
+// plimsoll::attention_splits: returns the number of parts into which flash attention splits the
+// keys.
 std::int64_t attention_splits(std::int64_t blocks, std::int64_t processors,
                               std::int64_t key_blocks) {
   const auto size = [](std::int64_t value) { return static_cast<std::size_t>(value); };

@@ -116,7 +116,8 @@ void resize_storage_of(const Tensor& self, std::int64_t bytes) {
 void record_stream(Tensor& self, c10::Stream stream) {
   if (!self.has_storage()) return;
   check_access(self);
-  // PyTorch's allocator ignores record_stream for memory that it did not give to this storage.
+  // PyTorch's allocator ignores record_stream if the storage did not get its memory from the
+  // allocator.
   const Allocation* const allocation = held_by(*self.storage().unsafeGetStorageImpl());
   if (allocation == nullptr) return;
   Runtime& state = runtime();

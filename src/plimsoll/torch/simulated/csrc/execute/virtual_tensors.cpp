@@ -23,8 +23,8 @@ namespace {
 using at::Tensor;
 
 constexpr std::size_t kLeastBytes = std::size_t{1} << 20;
-// When a host tensor is filled, each element costs this many operations of the budget for computing
-// values (values/budget.h).
+// If a large host tensor gets contents, plimsoll charges the budget for values (values/budget.h)
+// this many operations for each element.
 constexpr double kPerElement = 100;
 // An integer tensor with fewer bytes than this always gets contents. Its elements are often indices
 // or counts, which programs read.

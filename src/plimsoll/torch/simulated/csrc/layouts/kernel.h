@@ -44,8 +44,8 @@ using Computation = std::function<at::Tensor(const std::vector<at::Tensor>&)>;
 void compute(const at::Tensor& result, const std::vector<at::Tensor>& of, double operations,
              const Computation& computation, const Description& otherwise = {});
 
-// Notes that the result's elements are elements of `of`. If `of` is undefined, they may be any
-// finite numbers.
+// Notes that the result's elements are elements of `of`. If `of` is undefined, the result's
+// elements may be any finite numbers.
 void note_as(const at::Tensor& result, const at::Tensor& of);
 // Notes that each element of the result is an element of `of` or equals `padding`.
 void note_padded(const at::Tensor& result, const at::Tensor& of, double padding);

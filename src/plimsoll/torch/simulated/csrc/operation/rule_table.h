@@ -56,7 +56,7 @@ struct FoundRule {
   Rule rule = nullptr;
   Traits traits = 0;
 };
-// Finds the rule of an operation. `full` is for example "aten::max.dim", `plain` is "max".
+// Finds the rule of an operation. If `full` is "aten::max.dim", `plain` is "max".
 FoundRule find_rule(const std::string& full, const std::string& plain);
 
 }  // namespace plimsoll::simulated

@@ -17,8 +17,8 @@ class Call;
 struct Allocate {
   std::size_t result;
 };
-// Allocates memory for the kernel's internal use, and frees it immediately afterwards. Only a range
-// is known for the memory's size.
+// Allocates memory for the kernel's internal use, and frees it immediately afterwards. plimsoll
+// knows only a range for the memory's size.
 struct TakeUncertain {
   UncertainMemory memory;
 };

@@ -117,8 +117,8 @@ bool is_like_h200(const DeviceProperties& card) {
   return card.bytes_per_ns > (kH100BytesPerNs + kH200BytesPerNs) / 2;
 }
 
-// Returns the workspace that was measured for this very convolution, on the card that is most like
-// the call's.
+// Returns the workspace that was measured for exactly this convolution: on the call's own card, or
+// else on a similar card (H200 or H100).
 std::optional<UncertainMemory> measured_workspace(const Call& call, const Convolution& shape,
                                                   Pass pass, Plan plan) {
   if (auto found = measured_on_card(call.device(), shape.words, pass, plan)) return found;

@@ -236,8 +236,8 @@ UncertainMemory convolution_workspace(const Convolution& of, Pass pass, Plan pla
     }
   };
   include(found);
-  // The fastest plan is often the first one that cuDNN's heuristics choose. So the bounds include
-  // the workspaces that were measured for that plan.
+  // The fastest plan is often the plan that cuDNN's heuristics rank first. So the bounds include
+  // the workspaces that were measured for the first plan.
   if (plan == Plan::fastest) include(neighbours_of(of, Plan::first));
   if (!is_as_measured || !is_like(of, *found.entries[0])) {
     memory.least = 0;

@@ -10,16 +10,16 @@
 
 namespace plimsoll::simulated::cub {
 
-// Returns the bytes of several arrays in one allocation: each array is aligned to 256 bytes, and
-// there is room to align the first one.
+// Returns the bytes of one allocation that holds several arrays. Each array is aligned to 256
+// bytes. The allocation has 255 further bytes, to align the first array.
 std::size_t blocks(std::initializer_list<std::size_t> sizes);
 std::size_t tiles(std::size_t items, std::size_t tile);
-// Returns the bytes of DeviceRadixSort, which sorts by `bits` bits of each key. `value` is the size
-// of a value, or 0 if only keys are sorted.
+// Returns the bytes that DeviceRadixSort takes to sort by `bits` bits of each key. `value` is the
+// size of a value, or 0 if only keys are sorted.
 std::size_t radix_sort(std::size_t items, std::size_t key, std::size_t value, std::size_t bits,
                        bool is_float);
 // Returns the bytes of DeviceMergeSort, which Thrust uses to sort with a custom comparison. `value`
-// is the size of a value, 0 if only keys are sorted.
+// is the size of a value, or 0 if only keys are sorted.
 std::size_t merge_sort(std::size_t items, std::size_t key, std::size_t value);
 // Returns the bytes of DeviceScan with a custom operator.
 std::size_t scan(std::size_t items, c10::ScalarType type);

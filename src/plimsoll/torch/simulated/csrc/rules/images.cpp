@@ -29,7 +29,7 @@ void plain_layout(Call& call) {
 }
 
 // Simulates resampling. The channels-last kernel needs at least four channels. For images with
-// fewer channels, PyTorch makes contiguous copies and runs the kernel for that layout.
+// fewer channels, PyTorch makes contiguous copies and runs the kernel for contiguous images.
 void upsample(Call& call) {
   call.allocate_all();
   const at::Tensor input = call.tensor(0);

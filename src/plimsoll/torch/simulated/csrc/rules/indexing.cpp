@@ -86,7 +86,7 @@ bool has_mask(const Indices& indices) {
                      [](const Index& index) { return index.places.has_value(); });
 }
 
-// Returns whether index `i` is the last of the indices that a single mask was expanded to.
+// Returns whether index `i` is the last of the indices that replace one mask.
 bool ends_mask(const Indices& indices, std::size_t i) {
   return indices[i].places &&
          (i + 1 == indices.size() || indices[i + 1].places != indices[i].places);

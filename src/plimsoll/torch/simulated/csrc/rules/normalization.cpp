@@ -64,8 +64,8 @@ void row_norm_backward(Call& call, std::initializer_list<std::size_t> parameters
   call.allocate(0);
   const Tensor partial = meta_empty({blocks, columns}, input.scalar_type());
   const std::size_t row = static_cast<std::size_t>(columns) * input.itemsize();
-  // For each result that is replaced: its index among the results, and what `call.temporary`
-  // returned for the tensor that the kernel allocates first.
+  // The results that the kernel replaces. Each pair has the index of the result, and the number
+  // under which `call` keeps the tensor that the kernel allocates first.
   std::vector<std::pair<std::size_t, std::size_t>> replaced;
   for (const std::size_t result : parameters) {
     if (mask[result]) replaced.emplace_back(result, call.temporary(row));

@@ -47,8 +47,8 @@ inline at::Tensor meta_contiguous(const at::Tensor& tensor) {
   return meta_empty(tensor.sizes(), tensor.scalar_type());
 }
 
-// Returns the dimension of `tensor` that argument number `argument` of the call gives. Converts a
-// negative number, which counts from the last dimension.
+// Returns argument number `argument` of the call, which is a dimension of `tensor`. Converts a
+// negative dimension, which counts from the last one.
 inline std::int64_t dimension_of(const Call& call, std::size_t argument, const at::Tensor& tensor) {
   const std::int64_t dimension = call.argument(argument).toInt();
   return dimension < 0 ? dimension + tensor.dim() : dimension;

@@ -105,8 +105,8 @@ void rows_without_padding(Call& call) {
   call.release(read);
 }
 
-// The number of result rows may stand only in the values of `offsets`. So `then` delays the rule
-// until plimsoll carries out the steps of this call.
+// If the call has no `total`, only the values of `offsets` tell the number of result rows. So
+// `then` delays the rule until plimsoll carries out the steps of this call.
 void padded_to_jagged(Call& call) { call.then(rows_without_padding); }
 
 void quantized(Call& call) {

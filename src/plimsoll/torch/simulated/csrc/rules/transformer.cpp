@@ -25,9 +25,9 @@ std::size_t fused_attention(Call& call, const at::Tensor& query) {
   return output;
 }
 
-// The numbers by which the call releases the temporaries of attention. `inner` holds the query, key
-// and value of all heads. `scores` holds the attention weights. `context` holds the input of the
-// linear layer that ends the attention.
+// The temporaries of attention, as numbers for `call.release`. `inner` is the query, key and value
+// of all heads. `scores` is the attention weights. `context` is the input of the linear layer that
+// ends the attention.
 struct Weighted {
   std::size_t inner;
   std::size_t scores;

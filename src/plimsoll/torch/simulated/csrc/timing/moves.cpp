@@ -226,8 +226,8 @@ double memory_ns(const Call& call, const KernelTime* row) {
 // Returns how long kernels wait for operands and results that lie in host memory. The bus carries
 // reads and writes at the same time.
 double bus_ns(const Call& call) {
-  // Kernels reach this fraction of a copy's rate, according to a step of gpt2_adamw with its
-  // optimizer's state in host memory (docs/tiers.md).
+  // Kernels reach this fraction of a copy's rate. The fraction comes from a step of gpt2_adamw
+  // that has the optimizer's state in host memory (docs/tiers.md).
   constexpr double kOfCopies = .9;
   Runtime& state = runtime();
   const auto in_shared = [&](const Tensor& tensor) -> double {

@@ -116,7 +116,8 @@ double template_ns(const Product& p, const TemplateTile& tile, const DevicePrope
   // Resources of one multiprocessor.
   constexpr double kSharedBytes = 227 << 10, kMostWarps = 64, kRegisters = 65536;
   constexpr double kRegistersBesides = 64;  // registers per thread that hold no results
-  // If a multiprocessor holds only one block, this share of the wait for operands adds to the time.
+  // If a multiprocessor holds only one block, each step takes longer by this share of the wait for
+  // operands.
   constexpr double kWaitingAlone = 0.7;
   const bool is_on_cores = has_tensor_cores_for(p.type, on);
   const double latency_ns = is_on_cores ? 650 : 900;

@@ -139,8 +139,8 @@ Chance chance_of_equal(const Description& one, const Description& other, c10::Sc
   const double hit = !is_whole(one) || !is_whole(other) ? kHardlyEqual
                      : std::isfinite(values)            ? 1 / values
                                                         : 0.5;
-  // If some pairs are equal atoms, all other pairs are left out: their numbers are hardly ever
-  // equal.
+  // If some pairs are equal atoms, plimsoll counts only these pairs. It takes all other pairs to be
+  // unequal, although whole numbers may be equal there.
   if (chance.share > 0) return chance;
   return {std::clamp((1 - pairs) * hit, kHardlyEqual, 1 - kHardlyEqual),
           is_random_pair(one, other)};

@@ -1,5 +1,5 @@
 // The known contents of an allocation: for each range, values or a description. All storages over
-// the allocation share them.
+// the allocation share these contents.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -20,7 +20,7 @@ enum class Source : std::uint8_t {
   computed,   // the same as on a GPU
   random,     // from a random generator, but other numbers than on a GPU
   assumed,    // drawn from a description, or computed from drawn values
-  told,       // like assumed, and the host has read them
+  told,       // chosen when the host read them, and returned at later reads too
   described,  // there are no values, only a description
 };
 

@@ -212,7 +212,8 @@ Description bounds_of(const at::Tensor& values) {
 // `bounds`.
 Description signs_of(const Description& bounds, const Description& any, at::ScalarType type) {
   if (type == at::kBool) {
-    // Even if all values are equal now, a new draw may differ from them.
+    // Even if all assumed values are equal, the values on a GPU may differ. So the share is never
+    // quite 0 or 1.
     constexpr double kUnsure = 1e-6;
     const double share = bounds.is_constant() ? bounds.low : bounds.mean;
     return Description::likely(std::clamp(share, kUnsure, 1 - kUnsure));

@@ -71,8 +71,7 @@ struct StepGradients {
   // The gradients of the arguments `of_input` and `of_hidden` of step().
   Tensor of_input;
   Tensor of_hidden;
-  // The gradient of the argument `hidden` of step(), without the part that comes through
-  // `of_hidden`.
+  // The gradient that reaches the argument `hidden` of step() directly, not through `of_hidden`.
   Tensor hidden;
   Tensor cell;
 };

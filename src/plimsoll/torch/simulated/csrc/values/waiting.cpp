@@ -21,7 +21,8 @@ constexpr std::int64_t kPatience = 8;
 // Some truth values depend on random draws alone, and one of the two outcomes is nearly certain.
 // plimsoll changes such a value only after this many reads in a row.
 constexpr std::int64_t kPatienceWithLuck = 64;
-// A value changes after this many reads even if memory grows, as it does while text is generated.
+// After this many reads at a place, plimsoll changes the value even if memory grows. Memory grows,
+// for example, while a program generates text.
 constexpr std::int64_t kPatienceWhileGrowing = 1024;
 // A loop with a bound ends by itself. So plimsoll leaves its integers and truth values unchanged at
 // first. After this many reads in a row, plimsoll changes them, as in a loop without a bound.
@@ -69,7 +70,8 @@ double factor(std::int64_t change, bool may_grow) {
 }
 
 at::Tensor changed_truth(const at::Tensor& first, std::int64_t change) {
-  // This many changes in a row return the same value: some programs have to see it several times.
+  // plimsoll returns a truth value this many times before it returns the opposite value. Some
+  // programs have to see a value several times.
   constexpr std::int64_t kTurn = 3;
   const bool is_other = change / kTurn % 2 == 0;
   if (first.numel() == 1) return is_other ? first.logical_not() : first.clone();

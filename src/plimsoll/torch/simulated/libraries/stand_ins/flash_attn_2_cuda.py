@@ -360,7 +360,7 @@ def fwd_kvcache(
     is_rotary_interleaved: bool = True,  # noqa: ARG001
     num_splits: int = 0,
 ) -> list[Any]:
-    """Computes attention of new query rows over a cache, to which it adds `k` and `v` if given."""
+    """Computes attention of new query rows over a cache. Adds `k` and `v` to the cache if given."""
     _check(q, kcache, vcache)
     pages = None if block_table is None else block_table.shape[1] * kcache.shape[1]
     key_rows = kcache.shape[1] if pages is None else pages

@@ -205,7 +205,7 @@ def _(
 
 
 def _taken_apart(tensors: tuple[Any, ...]) -> list[Any]:
-    """Returns query, key and value. The last of `tensors` may pack two or all three of them."""
+    """Returns query, key and value. `tensors` is (q, k, v), (q, kv) or (qkv,)."""
     if len(tensors) == 3:
         return list(tensors)
     *alone, packed = tensors
