@@ -41,8 +41,8 @@ constexpr Address kFirstOfGpus = Address{1} << 48;
 
 // These are values of the driver's enumeration CU_DEVICE_ATTRIBUTE_...
 constexpr int kThreadsPerBlock = 1, kWarpSize = 10, kMultiprocessors = 16, kMajor = 75, kMinor = 76;
-// Device attributes for sharing memory with other processes, for access by network cards
-// (GPUDirect RDMA), and for multicast. Simulated cards support none of these.
+// These device attributes say whether memory can be shared with other processes, whether network
+// cards can access it (GPUDirect RDMA), and whether multicast works. Simulated cards support none.
 constexpr std::array kAbsentAbilities{103, 104, 105, 110, 116, 128, 132};
 
 bool size_was_read = false;  // whether the program asked this API how much memory a card has

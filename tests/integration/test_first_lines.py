@@ -37,7 +37,7 @@ VERBS = {
     "gpus": (["gpus", "4090"], r"name +memory .*"),
     "replay": (
         ["replay", str(TRAIN), "--limit", "6GiB"],
-        r"It does not fit in 6\.00 GiB: .*",
+        r"The program does not fit in 6\.00 GiB: .*",
     ),
     "explain": (["explain", str(FAILED)], r"Out of memory: 1\.54 GiB was .*"),
     "view": (["view", str(FAILED), "-o", "OUT", "--force"], r".*out\.html:.*"),
@@ -168,11 +168,11 @@ def test_the_answer_is_followed_by_the_reason_and_a_line_to_copy(explained: Expl
         "holds the most is gpt2_adamw.py:52 forward, 2.30 GiB."
     )
     best = explained.advice[0]
-    assert helps.startswith(f"plimsoll tried this, and it helps: {best.what} (saves ")
+    assert helps.startswith(f"plimsoll tried a change that helps: {best.what} (saves ")
     assert copied == f"Try: {best.how}"
     (cause,) = explained.causes
     found, *_ = (line for line in str(explained).splitlines() if line.startswith("Why: "))
-    assert found.startswith(f"Why: {cause.sentence}. What helps: {cause.change} (")
+    assert found.startswith(f"Why: {cause.sentence}. What may help (not tried): {cause.change}.")
 
 
 def test_the_first_line_says_that_categories_are_a_guess_by_lifetimes(

@@ -109,7 +109,7 @@ def test_a_row_of_a_job_is_what_a_prediction_of_the_job_says(tmp_path: Path) -> 
         str(JOB), "--arguments=talks", "--vary=gpu=T4,L4", "--nproc-per-node=2", folder=tmp_path
     )
     assert "2 ranks" in again.stdout
-    assert "with more cases, the command runs only the new ones" in again.stderr
+    assert "if you add cases, plimsoll runs only the new ones" in again.stderr
 
 
 def test_a_row_that_a_worker_made_up_is_an_error_of_its_case(

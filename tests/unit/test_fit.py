@@ -204,7 +204,9 @@ def test_cards_that_fit_by_returning_cached_memory_are_told_apart() -> None:
         CardVerdict("small", 8 * MiB, fits=False, headroom_bytes=-2 * MiB),
     ]
     text = str(replace(prediction(2 * MiB), other_cards=cards))
-    assert "\nCards on which it fits, if their kernels are as on T4: roomy\n" in text
+    assert (
+        "\nCards on which it fits, if their kernels need as much memory as on T4: roomy\n" in text
+    )
     assert (
         "\nCards on which it fits only because cached memory goes back to the driver: tight\n"
         in (text)

@@ -107,7 +107,7 @@ VERBS: dict[str, tuple[Verb, ...]] = {
         Verb(
             predict,
             "plimsoll.prediction.predict",
-            "Say what memory a CUDA script will need.",
+            "Say how much memory a CUDA script will need.",
             "plimsoll predict train.py --gpu 'RTX 4090' -- --batch-size 8",
         ),
         Verb(
@@ -153,7 +153,7 @@ VERBS: dict[str, tuple[Verb, ...]] = {
         Verb(
             replay,
             "plimsoll.engine.replays.replay",
-            "Say what memory a recorded program needs under other settings.",
+            "Say how much memory a recorded program needs under other settings.",
             "plimsoll replay run.plim --conf expandable_segments:True",
         ),
         Verb(
@@ -173,13 +173,13 @@ VERBS: dict[str, tuple[Verb, ...]] = {
         Verb(
             doctor,
             "plimsoll.integrations.diagnosis.diagnose",
-            "Check what works here, and how to mend what does not.",
+            "Check which commands work here, and show how to fix the others.",
             "plimsoll doctor",
         ),
         Verb(
             measure,
             "plimsoll.integrations.measuring.measure",
-            "Measure a card of this machine, so that predictions guess less.",
+            "Measure a card of this machine, for more exact predictions.",
             "plimsoll measure --gpu 0",
         ),
     ),

@@ -20,7 +20,7 @@ def doctor(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Check which commands work on this machine, and show how to mend the others.
+    """Check which commands work on this machine, and show how to fix the others.
 
     Exit status: 0 `plimsoll predict` works on this machine; 1 `plimsoll predict` does not work.
     """

@@ -64,8 +64,8 @@ def explain(
     search_events: Annotated[
         int | None,
         typer.Option(
-            help="The most memory events that the search for advice may replay; 0 turns the search "
-            "off.",
+            help="How many memory events the search for advice may replay at most; 0 turns the "
+            "search off.",
             show_default="400 million",
             metavar="N",
         ),
@@ -96,12 +96,12 @@ def explain(
 ) -> None:
     """Say why a recorded program used its GPU memory: live tensors, free memory, leaks, failures.
 
-    plimsoll tries all advice before listing any: plimsoll replays the recording, or runs the
-    script. For a folder, the answer names the ranks that ran out of memory or differ from the
-    others, and groups the ranks that behave alike.
+    plimsoll lists only advice that it has tried. To try advice, plimsoll replays the recording, or
+    runs the script given with --script. For a folder, the answer names the ranks that ran out of
+    memory or differ from the others, and groups the ranks that behave alike.
 
-    Exit status: 0 done; 1 the program needs more than --limit; 2 bad input, or the script of
-    --script fails.
+    Exit status: 0 done; 1 the program needs more than --limit; 2 bad input, or the script given
+    with --script fails.
     """
     from plimsoll.explanation.ranks.rank_files import is_folder
 

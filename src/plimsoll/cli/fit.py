@@ -48,8 +48,8 @@ def fit(
         list[str] | None,
         typer.Option(
             help="The script's argument to vary, as in --vary=--batch-size. For vllm serve, an "
-            "option of the engine, as in --vary=--max-model-len. There a further --vary can "
-            "list values of another option, as in --vary=--kv-cache-dtype=auto,fp8.",
+            "option of the engine, as in --vary=--max-model-len. For vllm serve, "
+            "repeat --vary with the values of another option: --vary=--kv-cache-dtype=auto,fp8.",
             metavar="ARGUMENT",
         ),
     ] = None,
@@ -131,24 +131,24 @@ def fit(
 ) -> None:
     """Find changes that make a script fit a card.
 
-    With --vary, find the largest value of an argument with which the script fits.
+    With --vary, find an argument's largest value for which the script fits.
 
     Without --vary, plimsoll tries changes to the script, in at most fifteen simulations. The answer
     is a diff to the fastest version of the script that fits.
 
-    With --vary, plimsoll tries at most eight values, two at a time. The answer is a value that
-    fits. plimsoll also tried a value at most 1% larger, which does not fit. If the search ends
-    early, the answer is a bound ("at least" or "between"), with the reason.
+    With --vary, plimsoll tries at most eight values, two at a time. The answer fits, and a value at
+    most 1% larger does not. plimsoll has tried both. If the search ends early, the answer is a
+    bound ("at least" or "between"), with the reason.
 
     For `vllm serve`, --vary names an option of the engine. plimsoll finds the largest value with
-    which the engine serves. For --tensor-parallel-size, plimsoll finds the smallest value. With
-    --gpu and without --vary, plimsoll tries other options until the engine serves. Without --vary
-    and --gpu, plimsoll finds the smallest card on which the engine serves.
+    which the engine serves its load. For --tensor-parallel-size, plimsoll finds the smallest value.
+    With only --gpu, plimsoll changes the engine's options until the engine serves its load on that
+    card. With neither, plimsoll finds the smallest card on which the engine serves its load.
 
-    plimsoll prints each try to stderr when the try ends. The script's output appears only if the
+    plimsoll prints the result of each try to stderr. The script's output appears only if the
     script fails.
 
-    Exit status: 0 plimsoll found what fits; 1 nothing that it tried fits; 2 bad input, or the
+    Exit status: 0 plimsoll found a fit; 1 none of the tries fits; 2 bad input, or the
     script fails; 3 the answer is not known; 130 interrupted.
     """
     from plimsoll.prediction.fitting.text import answer_text, fit_text

@@ -39,7 +39,7 @@ def measure(
         typer.Option(
             help="The name of this card for the option --gpu of other commands.",
             metavar="NAME",
-            show_default="PyTorch's name",
+            show_default="the card's name in PyTorch",
         ),
     ] = "",
     out: Annotated[
@@ -57,7 +57,7 @@ def measure(
         ),
     ] = "",
 ) -> None:
-    """Measure a card of this machine, so that predictions for that card need no guesses.
+    """Measure a card of this machine, so that predictions for that card rely less on estimates.
 
     No other process may use the card during the measurement. The card's clocks and settings stay as
     they are.

@@ -12,9 +12,7 @@ from plimsoll.base.errors import InputError
 def metrics(
     rules: Annotated[
         bool,
-        typer.Option(
-            "--rules", help="Print a file of rules, for the setting rule_files of Prometheus."
-        ),
+        typer.Option("--rules", help="Print a file of rules, for Prometheus's setting rule_files."),
     ] = False,
     dashboard: Annotated[
         bool, typer.Option("--dashboard", help="Print a dashboard to import into Grafana.")
@@ -22,10 +20,10 @@ def metrics(
 ) -> None:
     """Print Prometheus rules or a Grafana dashboard for programs that serve plimsoll's metrics.
 
-    plimsoll run --metrics, PLIMSOLL_METRICS or plimsoll.metrics() make a program serve its metrics.
-    The rules alert on leaks, fragmentation, little headroom and failed allocations. The dashboard
-    shows all ranks of a job. The dashboard draws series that the rules record, so install the rules
-    too.
+    A program serves its metrics if it runs under plimsoll run --metrics, has PLIMSOLL_METRICS in
+    its environment, or calls plimsoll.metrics(). The rules alert on leaks, fragmentation, little
+    headroom and failed allocations. The dashboard shows all ranks of a job. The dashboard draws
+    series that the rules record, so install the rules too.
     """
     from plimsoll.base.telemetry.prometheus_files import grafana_dashboard, prometheus_rules
 

@@ -85,7 +85,7 @@ Gpus = Annotated[
     typer.Option(
         help="How many cards the simulated machine has.",
         metavar="N",
-        show_default="1, or one for each rank",
+        show_default="1; for a job, one for each rank of a machine",
     ),
 ]
 NprocPerNode = Annotated[
@@ -98,16 +98,16 @@ NprocPerNode = Annotated[
 World = Annotated[
     int | None,
     typer.Option(
-        help="How many ranks the job has in all. Each machine runs --nproc-per-node of them, or "
-        "eight without that option.",
+        help="How many ranks the job has in all. --nproc-per-node says how many of them each "
+        "machine runs; without it, a machine runs eight.",
         metavar="N",
     ),
 ]
 Ranks = Annotated[
     str | None,
     typer.Option(
-        help="The ranks that plimsoll runs: distinct (one rank of each role), all (every rank), or "
-        "a list of ranks, as in 0,64,448.",
+        help="The ranks that plimsoll runs: distinct (one of each group of ranks that do the "
+        "same), all, or a list of ranks, such as 0,64,448.",
         metavar="RANKS",
     ),
 ]
@@ -118,15 +118,15 @@ Driver = Annotated[
 Conf = Annotated[
     str,
     typer.Option(
-        help="The allocator's settings, as in PYTORCH_CUDA_ALLOC_CONF.",
+        help="The allocator's settings, in the format of PYTORCH_CUDA_ALLOC_CONF.",
         metavar="SETTINGS",
     ),
 ]
 Allocator = Annotated[
     str,
     typer.Option(
-        help="The allocator: native (follows PyTorch's rules), elastic (plimsoll's own), uncached "
-        "(each request calls the driver), or wheel (the code of PyTorch's allocator itself).",
+        help="The allocator: native (plimsoll's, with PyTorch's rules), elastic (plimsoll's own), "
+        "uncached (each request calls the driver), or wheel (the code in PyTorch's own package).",
         metavar="NAME",
     ),
 ]
@@ -141,13 +141,13 @@ Policy = Annotated[
 Dedicated = Annotated[
     str | None,
     typer.Option(
-        help="The most of each card's own memory that the program may use, such as 6GiB.",
+        help="How much of each card's own memory the program may use at most, such as 6GiB.",
         metavar="SIZE",
     ),
 ]
 Shared = Annotated[
     str | None,
-    typer.Option(help="The most host memory that the program may spill into.", metavar="SIZE"),
+    typer.Option(help="How much host memory the program may spill into at most.", metavar="SIZE"),
 ]
 Used = Annotated[
     str | None,
@@ -168,17 +168,17 @@ ReadMemory = Annotated[
 Values = Annotated[
     str,
     typer.Option(
-        help="Which tensors' values plimsoll computes: auto (those that are cheap to compute), "
-        "real (all), or none (only those that tensor sizes and control flow depend on).",
+        help="The values of tensors that plimsoll computes: auto (those that are cheap to "
+        "compute), real (all), or none (no more than tensor sizes and control flow need).",
         metavar="NAME",
     ),
 ]
 Unknown = Annotated[
     str,
     typer.Option(
-        help="How plimsoll makes up values that it did not compute: balanced (values that make "
-        "tensors of medium size), seed:N (random values from the seed N), most (values that "
-        "make the largest tensors), or least (values that make the smallest tensors).",
+        help="What plimsoll assumes for a value that it did not compute, where a tensor's size "
+        "depends on the value: balanced (a medium size), seed:N (random, from the seed N), most "
+        "(the largest size), or least (the smallest size).",
         metavar="NAME",
     ),
 ]
@@ -221,8 +221,8 @@ HostMemory = Annotated[
 RankPattern = Annotated[
     str | None,
     typer.Option(
-        help="A regular expression that finds a file's rank in the file's path. The group named "
-        "rank, or the only group, matches the rank. A group named host matches the host's name.",
+        help="A regular expression that finds a file's rank in the file's path. The rank is "
+        "the group named rank, or the only group. A group named host matches the host's name.",
         metavar="REGEX",
     ),
 ]

@@ -83,7 +83,7 @@ def predict(
         bool, typer.Option("--json", help="Print a JSON object for each card, one on each line.")
     ] = False,
 ) -> None:
-    """Run a CUDA script without a GPU, and say what memory it will need.
+    """Run a CUDA script without a GPU, and say how much GPU memory it will need.
 
     With --model or --recipe instead of SCRIPT, plimsoll runs a script of its own.
 

@@ -58,8 +58,8 @@ def replay(
     dedicated: Annotated[
         str | None,
         typer.Option(
-            help="The size of the card's memory, with --shared. When the card is full, requests go "
-            "to host memory.",
+            help="With --shared: how much of the card's memory is filled before requests go to "
+            "host memory.",
             metavar="SIZE",
         ),
     ] = None,

@@ -32,9 +32,9 @@ def run(
     allocator: Annotated[
         str | None,
         typer.Option(
-            help="The allocator: elastic (plimsoll's own), native (follows PyTorch's rules) or "
-            "torch (PyTorch's allocator itself). With --simulate: native, elastic, uncached (each "
-            "request calls the driver) or wheel (the code of PyTorch's allocator itself).",
+            help="The allocator: elastic (plimsoll's own), native (plimsoll's, with PyTorch's "
+            "rules) or torch (PyTorch's, unchanged). With --simulate: native, elastic, uncached "
+            "(each request calls the driver) or wheel (the code in PyTorch's own package).",
             metavar="NAME",
             show_default="elastic, or native with --simulate",
         ),
@@ -44,8 +44,8 @@ def run(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Append one JSON object for each process and GPU, with the memory used, to this "
-            "file.",
+            help="Append the memory used to this file, as one JSON object for each process and "
+            "GPU.",
         ),
     ] = None,
     record: Annotated[
@@ -56,16 +56,16 @@ def run(
         str | None,
         typer.Option(
             metavar="SIZE",
-            help="Keep only the newest events, in two files that together take at most this, such "
-            "as 1GiB.",
+            help="Keep only the newest events, in two files that have at most this size together, "
+            "such as 1GiB.",
         ),
     ] = None,
     metrics: Annotated[
         str | None,
         typer.Option(
             metavar="PORT",
-            help="Serve memory figures to Prometheus on this port of this machine; a rank adds its "
-            "local rank. ADDRESS:PORT lets other machines ask.",
+            help="Serve memory figures to Prometheus on this port. Each rank of a job uses this "
+            "port plus its local rank. Other machines can read them if you give ADDRESS:PORT.",
         ),
     ] = None,
     plan: options.PlanToFollow = None,
@@ -74,7 +74,7 @@ def run(
     shared: Annotated[
         str | None,
         typer.Option(
-            help="The most host memory that requests for each GPU may spill into.", metavar="SIZE"
+            help="How much host memory each GPU's requests may spill into at most.", metavar="SIZE"
         ),
     ] = None,
     cupy: Annotated[

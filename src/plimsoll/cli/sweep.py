@@ -70,19 +70,18 @@ def sweep(
     goal: Annotated[
         str | None,
         typer.Option(
-            help="Which case the answer's first line names: least-memory (needs the least memory), "
-            "fits (fits on the smallest card), most-samples (runs the most samples per second) "
-            "or least-cost (costs the least, by --prices).",
+            help="The best case, which the answer's first line names: least-memory (the least "
+            "memory), fits (the smallest card), most-samples (the most samples per second) or "
+            "least-cost (the lowest cost, by --prices).",
             metavar="NAME",
-            show_default="the plan's goal; without one, fits for several cards and least-memory "
-            "for one card",
+            show_default="the plan's goal; otherwise least-memory for one card, fits for several",
         ),
     ] = None,
     prices: Annotated[
         Path | None,
         typer.Option(
-            help="A .toml or .csv file with the hourly price of one card of each kind. The cost of "
-            "a case is that of all its cards.",
+            help="A .toml or .csv file with the hourly price of one card of each kind. A case "
+            "costs as much as all its cards together.",
             metavar="FILE",
         ),
     ] = None,
@@ -90,7 +89,7 @@ def sweep(
         Path | None,
         typer.Option(
             help="The .parquet file that keeps the finished cases.",
-            show_default="beside the plan, or sweep.parquet",
+            show_default="a file beside the plan; without a plan, sweep.parquet",
             metavar="FILE",
         ),
     ] = None,
@@ -120,11 +119,11 @@ def sweep(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Predict scripts, and replay recordings, on many cards and under many configurations.
+    """Predict the memory of scripts, or replay recordings, on many cards and configurations.
 
     For an engine, put `vllm serve MODEL` with its options last. Each case then runs the engine
-    under a load of requests, which --requests, --input-len and --output-len among these options
-    set.
+    under a load of requests. The options --requests, --input-len and --output-len, after MODEL, set
+    this load.
 
     plimsoll keeps the results of finished cases in a file. If you run the command again, plimsoll
     runs only the other cases.
@@ -185,7 +184,7 @@ def sweep(
         cases = format_count(failed, "failed case")
         _say_what_is_kept(kept, f"run the command again to try the {cases} again")
     elif found.rows:
-        _say_what_is_kept(kept, "with more cases, the command runs only the new ones")
+        _say_what_is_kept(kept, "if you add cases, plimsoll runs only the new ones")
     if found.rows and all(row.error is not None for row in found.rows):
         raise typer.Exit(2)
     if not fits:

@@ -56,8 +56,8 @@ def view(
     export: Annotated[
         str | None,
         typer.Option(
-            help="Instead of the page, write a file of this kind, such as perfetto or csv. An "
-            "unknown KIND prints the list of kinds.",
+            help="Instead of the page, write a file of this kind, such as perfetto or csv. For "
+            "any other KIND, plimsoll prints the list of kinds.",
             metavar="KIND",
         ),
     ] = None,

@@ -162,7 +162,7 @@ def _try(e: ExplanationParts) -> Iterator[str]:
     if found and best.note and best.kind in OF_THE_ALLOCATOR:
         found += f", but {best.note}"
     helps = f"{best.what} ({found})" if found else best.what
-    yield f"plimsoll tried this, and it helps: {helps}"
+    yield f"plimsoll tried a change that helps: {helps}"
     if len(best.how.splitlines()) == 1:
         yield Verbatim(f"Try: {best.how}")
     elif e.script is not None:  # the advice changes the script

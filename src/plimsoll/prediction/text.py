@@ -473,7 +473,8 @@ def _cards(p: PredictionParts) -> Iterator[str]:
     roomy = [card.gpu for card in fitting if card.headroom_bytes >= 0]
     tight = [card.gpu for card in fitting if card.headroom_bytes < 0]
     if roomy:
-        yield f"Cards on which it fits{alone}, if their kernels are as on {p.gpu}: {_some(roomy)}"
+        condition = f"if their kernels need as much memory as on {p.gpu}"
+        yield f"Cards on which it fits{alone}, {condition}: {_some(roomy)}"
     if tight:
         yield (
             f"Cards on which it fits{alone} only because cached memory goes back to the driver: "

@@ -49,14 +49,14 @@ def answer_of(ranked: Sequence[ReplayResult]) -> str:
     if best.first_oom is not None and not best.fits:
         oom = best.first_oom
         where = f" at {oom.at}" if oom.at else ""
-        whose = "It does not fit" if len(ranked) == 1 else "None of them fits"
+        whose = "The program does not fit" if len(ranked) == 1 else "None of them fits"
         needed = format_size(oom.tried_bytes)
         return f"{whose}{within}: out of memory at event {oom.event:,}{where}, {needed} more needed"
     if best.matches_recording is False and best.first_difference is not None:
         return f"The replay differs from the recording at event {best.first_difference.event:,}"
     fitting = [each for each in ranked[1:] if each.fits]
     if not fitting:
-        fits = f"It fits{within}" if best.limit_source == "given" else "It runs"
+        fits = f"The program fits{within}" if best.limit_source == "given" else "The program runs"
         alone = "" if len(ranked) == 1 else f" with {_name(best)} alone"
         allocated = format_size(best.peak_allocated_bytes)
         return f"{fits}{alone}: {reserved} is reserved at the peak, {allocated} of it allocated"
@@ -158,7 +158,7 @@ def _explain(result: ReplayResult) -> Iterator[str]:
             "The history starts late; plimsoll takes what was live before from the final segments."
         )
     if result.matches_recording is True:
-        yield "Every address and segment is as recorded."
+        yield "The replay has every address and segment as recorded."
     yield from _verdict(result)
 
 

@@ -1,4 +1,4 @@
-"""Measures a card of this machine, so that predictions for it need no guesses.
+"""Measures a card of this machine, so that predictions for it rely less on estimates.
 
 Begin with `measure.py`. It starts a process for each part, which runs `on_card.py`. `contexts.py`
 measures the memory of a process before its first tensor. `rates.py` measures the card's speed,

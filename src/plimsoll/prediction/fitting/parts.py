@@ -37,7 +37,7 @@ class Trial:
         growth_bytes: The approximate growth of memory in each of the last steps. None if memory did
             not grow in one of these steps, if growth was uneven, or if there were too few steps.
         steps: The number of steps; None if the script fails.
-        caveats: What limits the verdict, in sentences, such as memory that grows with each step.
+        caveats: Sentences on what limits the verdict, such as memory that grows with each step.
         why_unknown: As in a `Prediction`.
     """
 

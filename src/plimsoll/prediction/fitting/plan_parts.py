@@ -124,7 +124,7 @@ class PlanParts:
             refused. Taken from the attempt with the most refused writes. None if the script was
             allowed to write to real files.
         not_kept: The guarantees that the run of the plan or of the unchanged script could not give.
-        caveats: What limits the answer, in sentences, such as memory that grows with each step.
+        caveats: Sentences on what limits the answer, such as memory that grows with each step.
     """
 
     script: str

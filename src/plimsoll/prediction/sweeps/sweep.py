@@ -41,9 +41,9 @@ def sweep(
 
     Each row is the result of `predict` or `replay`. A table keeps the finished rows, and the next
     sweep reuses them. It runs a case again if the case itself, its script or its recording has
-    changed. A change of a module that the script imports from its own folder or PYTHONPATH counts
-    too, as does another version of plimsoll, of PyTorch or of the serving engine. plimsoll does not
-    notice changes of other files that a script reads, or of other installed packages. The row of a
+    changed. Modules that the script imports from its own folder or PYTHONPATH count too. So does
+    another version of plimsoll, of PyTorch or of the serving engine. plimsoll does not notice
+    changes of other files that a script reads, or of other installed packages. The row of a
     failed case has the reason, and the next sweep tries the case again.
 
     >>> import plimsoll

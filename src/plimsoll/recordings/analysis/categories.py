@@ -110,8 +110,8 @@ class _Rules:
         self._backward_starts = lifetimes.start[backward]
         reached = np.union1d(self._backward_starts, np.array(failures, dtype=np.int64))
         # `reached` has the events at which a backward pass allocates or a request fails. A failed
-        # request may have prevented a backward pass. A block survives if it outlives the first of
-        # these events after its allocation.
+        # request may have prevented a backward pass. A block survives if it is still live at
+        # the first of these events after its allocation.
         self._survives = lifetimes.end > _next(reached, lifetimes.start, lifetimes.event_count)
         self._result = np.full(len(lifetimes), NUMBER["temporaries"], dtype=np.uint8)
 

@@ -47,7 +47,7 @@ def why(cause: Cause) -> str:
         enough = "serves" if cause.serves_failed_requests else "is not enough for"
         saved = f"{enough} the request that failed, tried"
     elif cause.saves_bytes is None:
-        saved = "not tried"
+        return f"Why: {cause.sentence}. What may help (not tried): {cause.change}."
     elif cause.saves_bytes <= 0:
         saved = "saves nothing, tried"
     else:

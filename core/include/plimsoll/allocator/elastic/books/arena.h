@@ -66,8 +66,8 @@ struct alignas(64) Arena {
     MappedSpace* space = nullptr;
     AddressRange range;
   };
-  // Where a freed block lay that had borrowed pieces (lending.h). If the program freed several such
-  // blocks, this is the latest. Unset once the pieces have gone home or were lent again.
+  // The place of a freed block that had borrowed pieces (lending.h). If the program freed several
+  // such blocks, this is the latest. Unset once the pieces have gone home or were lent again.
   std::optional<Borrowed> borrowed;
 
   // The block that was freed last. A request of the same size gets it at once. Every other use of

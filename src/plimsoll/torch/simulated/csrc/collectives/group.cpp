@@ -28,7 +28,7 @@ using OfRanks = std::vector<std::vector<Given>>;
 // The interval at which NCCL's watchdog looks for finished collectives
 // (kWatchdogThreadSleepMillis).
 constexpr double kWatchdogNs = 100e6;
-// The host's time for a collective. Estimated, not measured.
+// The time that the host needs for a collective. Estimated, not measured.
 constexpr double kCollectiveHostNs = 40000;
 // The GPU's time for a collective before any bytes move. Estimated, not measured.
 constexpr double kCollectiveNs = 15000;
