@@ -23,8 +23,8 @@ BATCH = 64
 PARAMETER_BYTES = 12  # a weight and both states of Adam, 4 bytes each
 BUCKET_BYTES = 256 * MiB
 # `digest` cuts a tensor into rows of this many words. It multiplies each word by a factor that
-# depends on the word's column. The number of columns is prime, so two words that are 2^n words
-# apart are never in the same column. Swapping them changes the digest.
+# depends on the word's column. The number of columns is prime, so two words whose distance is a
+# power of two lie in different columns. If such words are swapped, the digest changes.
 _WORDS = 251
 
 

@@ -65,7 +65,7 @@ def _torchvision(name: str) -> nn.Module:
 def networks_for_video(batch: int, frames: int) -> Iterator[Case]:
     """Yields networks for video.
 
-    Their inputs and some of their kernels are longer or shorter in time than in height and width.
+    In the inputs and in some kernels, the size in time differs from the height and the width.
     """
     for name in ("r3d_18", "mc3_18", "r2plus1d_18"):
         yield _torchvision(name), (batch, 3, frames, 112, 112)

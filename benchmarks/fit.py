@@ -45,8 +45,8 @@ SCRIPTS = {
 }
 SHARES = (0.8, 0.6, 0.45)  # memory budgets, as parts of what the unchanged script takes
 # For these scripts `plan` also tries the budget `FLOOR`, a tenth of the unchanged script's need.
-# If no copy fits one of the script's budgets, `measure` runs the copy with the lowest predicted
-# need under two limits: 2 % below and 2 % above that need.
+# If no copy of such a script fits a budget, `measure` runs the copy with the lowest predicted need
+# under two limits: 2 % below and 2 % above that need.
 FLOORS = ("bert_varlen_amp", "gpt2_adamw", "vision")
 FLOOR = 0.1
 AT_FLOOR = ("bert_varlen_amp-60", "gpt2_adamw-45", "lora-60", "mixtral_moe-80")
@@ -61,7 +61,7 @@ GPU = "H200"
 PASSES = int(os.environ.get("PASSES", "2"))
 SECONDS = float(os.environ.get("SECONDS", "3600"))  # no timed run starts after this many seconds
 AT_A_TIME = 8
-ROOM = 120 << 30  # bytes; the memory limits of parallel runs add up to less
+ROOM = 120 << 30  # bytes; the memory limits of parallel runs add up to less than this
 STEPS = 9  # steps of a timed copy
 
 
@@ -411,8 +411,8 @@ def table(path: Path) -> None:
 def _timed(found: dict[str, Any], run: dict[str, Any]) -> list[dict[str, Any]]:
     """Returns the measurements of a copy; empty if there are none.
 
-    Plans may have copies with the same text, allocator and allocator settings. `measure` times only
-    one of these copies. This function returns that copy's measurements for all of them.
+    If several copies have the same text, allocator and allocator settings, `measure` times only one
+    of them. So the measurements may be stored under another copy's file name.
     """
     for plan in found["plans"]:
         for other in plan["runs"]:

@@ -15,7 +15,7 @@ class Footprint:
     """Memory figures of this process and of a card at one moment, in bytes except for `maps`.
 
     Attributes:
-        resident: The process's resident host memory, page-locked memory included.
+        resident: The process's resident host memory. Some drivers count page-locked memory in it.
         addresses: The process's address space, reserved ranges included.
         maps: Lines in /proc/self/maps. Linux's default limit is 65530 (vm.max_map_count).
         page_locked: Page-locked memory that the process allocated for copies.

@@ -231,9 +231,9 @@ def _depends_on_data(assumptions: Sequence[Mapping[str, Any]]) -> bool:
 
 
 def _truths(kept: Mapping[str, Any], gpu: str, nproc: int) -> dict[str, dict[str, list[Figures]]]:
-    """Returns the runs that were measured on the card `gpu` with `nproc` ranks.
+    """Returns the part of jobs.json that was measured on the card `gpu` with `nproc` ranks.
 
-    The keys are those of jobs.json: the card, versions and number of ranks, then the job.
+    A key names the card, the versions and the number of ranks. Its value has each job's runs.
     """
     return {
         key: jobs

@@ -46,7 +46,7 @@ class Setting:
             optimizer's state in host memory; the optimizer's kernels read and write that state over
             the bus. "both" does what "offload" and "placed" do.
         allocator: "torch", or one of plimsoll's.
-        card_bytes: The most that the process may take from the GPU; 0 is all of it.
+        card_bytes: The most that the process may take from the GPU; 0 means no limit.
         budget_bytes: The budget of `plimsoll.offload`.
         deterministic: Whether PyTorch uses deterministic kernels.
     """

@@ -44,7 +44,7 @@ def program_of(recording: Path) -> str:
 
 
 def other_run(recording: Path, recordings: Sequence[Path]) -> Path | None:
-    """Returns the largest file among the program's other recordings; None if there is none."""
+    """Returns the program's largest recording except `recording`; None if there is no other."""
     others = [
         each
         for each in recordings

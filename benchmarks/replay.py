@@ -66,7 +66,7 @@ def command_seconds(path: Path, runs: int = 5) -> float:
 def closed(recording: Recording) -> EventBatch:
     """Returns the first device's events, followed by events that free all remaining blocks.
 
-    The remaining blocks are in use, or their free was requested but not completed.
+    A block remains if it is in use, or if its free was requested but has not completed.
     """
     (batch,) = _joined(recording)
     action, address = batch.action, batch.address

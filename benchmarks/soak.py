@@ -281,7 +281,8 @@ class Soak:
         now = self.footprint()
         self.rows.append(now)
         growth = now.growth_since(self.rows[:2][-1])
-        # Under some drivers, resident memory includes page-locked memory. Others leave it out.
+        # Resident memory includes page-locked memory only under some drivers. `host` is the
+        # smaller of two figures: the growth with page-locked memory, and without it.
         host = min(growth["resident"], growth["resident"] - growth["page_locked"])
         require(host <= MOST_HOST_GROWTH, f"the host's memory grew by {size_text(host)}")
         require(growth["maps"] <= MOST_MAPS_GROWTH, f"{growth['maps']:+} maps")

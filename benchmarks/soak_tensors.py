@@ -37,7 +37,10 @@ class Tensors:
         self.has_values = running() is None
 
     def act(self) -> None:
-        """Frees tensors until a new one fits the budget, allocates it, then may free one more."""
+        """Frees tensors until a new one fits the budget, and allocates the new one.
+
+        Afterwards sometimes frees another tensor.
+        """
         import torch
 
         with torch.cuda.stream(self.stream):

@@ -88,8 +88,8 @@ class Run:
         peak_allocated_bytes: The peak of allocated memory.
         peak_reserved_bytes: The peak of reserved memory, by the allocator's statistics.
         taken_bytes: The memory taken from the card, by the driver's figures.
-        retries: How many requests were tried again after the cache had been emptied. After any
-            retry, the program may have held more than `taken_bytes`, which is measured at the end.
+        retries: How often the allocator emptied its cache to try a request again. `taken_bytes` is
+            measured at the end. So if there was a retry, the peak may be higher than `taken_bytes`.
         error: Why `main` failed.
     """
 
@@ -346,7 +346,7 @@ def row(setting: Setting, runs: list[Run], first: list[Run]) -> str:
     line += f" {allocated / MIB:10.1f}"
     line += f" {median(runs, lambda run: run.peak_reserved_bytes) / MIB:10.1f}"
     line += f" {taken / MIB:10.1f}"
-    # a run with retries emptied its cache before the end, so its true peak is higher
+    # A retry empties the cache before `taken_bytes` is measured, so the peak may be higher.
     given_back = any(run.retries for run in runs)
     line += f" {'>=' if given_back else ''}{taken / allocated:.3f}".rjust(9)
     return line + f"  {describe(runs, first[0].results)}"

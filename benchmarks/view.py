@@ -64,8 +64,9 @@ ARENA_SIZES = {
 class Training:
     """Makes the events of a training run, step by step.
 
-    Activations lie one after another in their address range, and are freed in reverse order. Only
-    one temporary exists at a time, and all have the same address. Gradients have fixed addresses.
+    Activations lie one after another in their address range, and are freed in reverse order. All
+    temporaries have the same address, because only one exists at a time. Gradients have fixed
+    addresses.
     """
 
     def __init__(self) -> None:

@@ -12,8 +12,8 @@
 namespace plimsoll::python {
 
 // Releases the interpreter's lock while the guard exists, because an engine's call may wait for a
-// device or for other threads. Does nothing if `excludes_calls` is true. The engine then serves a
-// simulated GPU, and one mutex serializes the calls of the engines of all simulated GPUs.
+// device or for other threads. Keeps the lock if `excludes_calls` is true. In this case the engine
+// serves a simulated GPU. The engines of all simulated GPUs share one mutex; each call locks it.
 class WaitGuard {
  public:
   explicit WaitGuard(const Engine& engine) {

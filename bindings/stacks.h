@@ -20,9 +20,9 @@ using Stack = std::vector<Frame>;  // the innermost frame comes first
 
 class StackTable {
  public:
-  // Returns the number of the calling thread's stack; 0 if the thread runs no Python. Takes the
-  // interpreter's lock if necessary, and the caller may have it already. The caller must hold no
-  // lock for which another thread may wait while that thread has the interpreter's lock.
+  // Returns the number of the calling thread's stack; 0 if the thread runs no Python. May take the
+  // interpreter's lock; the caller may hold that lock already. To avoid deadlocks, the caller must
+  // hold no other lock that a thread with the interpreter's lock may wait for.
   std::uint32_t capture();
 
   // The caller of `size` or `stack` must hold the interpreter's lock.

@@ -69,14 +69,14 @@ def licence(release: str) -> str:
 
 
 def build(torch: Path, library: Path) -> None:
-    """Build the library against the PyTorch in a folder.
+    """Builds the library against the PyTorch in a folder.
 
     Args:
         torch: The folder with PyTorch's headers and libraries.
         library: The file to make, in an empty folder.
 
     Raises:
-        InputError: If it does not compile.
+        InputError: If the library does not compile.
         SystemExit: If PyTorch lacks a name that the library asks for.
     """
     # The option -fclang-abi-compat=17 mangles names of constrained templates as g++ does.

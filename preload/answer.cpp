@@ -152,8 +152,8 @@ class Call {
   [[nodiscard]] bool changes_contents() const {
     return watched_.effect == Effect::opens || watched_.effect == Effect::truncates;
   }
-  // Returns whether the wall allows this kind of call for a path because the list of writable paths
-  // names that path. Such a path allows changes to a file's contents and to a folder's metadata. It
+  // Returns whether the wall allows this kind of call on a file or folder that is itself in the
+  // list of writable paths. It allows changes to a file's contents and to a folder's metadata. It
   // allows no links, renames or removals, and no changes to a file's metadata.
   [[nodiscard]] bool may_be_listed(const Meant& meant) const {
     return changes_contents() ||

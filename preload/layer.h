@@ -4,8 +4,9 @@
 // FOLDER/files mirrors absolute paths. A folder there is a copy or a bridge:
 // - Programs see a copy instead of the real folder. The layer made the copy before the first change
 //   in that folder, and filled it with links to the real folder's entries.
-// - A bridge is a folder on the way to copies further down. The layer looks up all other names of a
-//   bridge in the real folder. A bridge has the set-user-ID bit, which means nothing on folders.
+// - A bridge is a folder on the way to copies further down. If a name is missing in a bridge, the
+//   layer looks it up in the real folder. The set-user-ID bit marks a bridge. The kernel ignores
+//   this bit on folders.
 // The layer's own links begin with kMark, and no other links do. Such a link points to an unchanged
 // file or folder. A copy replaces the link before that file or folder changes.
 #pragma once

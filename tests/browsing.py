@@ -56,9 +56,8 @@ def opened_pages(browser: Browser) -> Iterator[Open]:
     """Is a fixture: yields a function that opens pages.
 
     The test fails if a page raises an error, writes to the console, or requests an address other
-    than its own. Two options permit more: the page may request addresses that begin with
-    `allowed`, and may write console messages that contain `noted`. The keyword arguments that
-    `Open` does not name are those of a Playwright context, such as `viewport`.
+    than its own. The page may request addresses that begin with `allowed`, and may write console
+    messages that contain `noted`. `options` are those of a Playwright context, such as `viewport`.
     """
     contexts = []
     troubles: list[str] = []
@@ -100,7 +99,7 @@ def opened_pages(browser: Browser) -> Iterator[Open]:
 
 
 def written(tmp_path: Path, *recordings: Any, most_bytes: int = MOST_BYTES) -> str:
-    """Writes a page of these recordings. Returns its address."""
+    """Writes a page that shows the recordings. Returns the page's address."""
     page = tmp_path / "page.html"
     page.write_text(make_page([prepare(one) for one in recordings], most_bytes=most_bytes).html)
     return page.as_uri()

@@ -71,7 +71,8 @@ class Rank:
         shard: The factor on the recorded sizes of parameters, gradients and optimizer states.
         stage: The rank's pipeline stage, less than `stages`. Each stage leaves out its own part of
             a step.
-        lengths: The least length of a step's data; 1.0 is the length in the recording.
+        lengths: The least length of a step's data, as a fraction of the recorded length. Each
+            step draws its length between this fraction and 1.0.
         seed: The seed of all randomness.
         fault: What is wrong with the rank; None if the rank is healthy.
     """

@@ -3,7 +3,7 @@
 A page is run from top to bottom in one folder, beside a copy of `examples`:
 
 - a block with a title (`python title="train.py"`) is a file of that name;
-- a console block holds commands, each after `$ `, and what each prints on both streams;
+- a console block has commands, each after `$ `, and below each its output on stdout and stderr;
 - in a shown output, a line `…` matches any lines, and `…` within a line matches any text;
 - progress messages of slow commands (`PROGRESS`) are left out;
 - `<!-- exit 1 -->` before a console block says that each of its commands must end with status 1;

@@ -2,8 +2,8 @@
 
 An article may fence its code, as Markdown does. Otherwise a snippet is a run of lines that can be a
 program: it is Python, it does something, and it mentions torch. Copies of web pages lose
-indentation. If a body is not indented, its lines up to the next `return` or similar statement are
-indented again, or else only its first line.
+indentation. A body without indentation is indented again, up to its first `return` or similar
+statement. If there is no such statement before the next block, only the first line is indented.
 """
 
 from __future__ import annotations

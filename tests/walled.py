@@ -47,7 +47,10 @@ def run_walled(
     user: int | None = None,
     seconds: float = 120,
 ) -> Ended:
-    """Runs a program, as `user` if one is given. It can change only files in `writable`."""
+    """Runs a program, as `user` if one is given.
+
+    The program can write only to `writable`, /proc, and devices such as /dev/null.
+    """
     wall = _Wall(writable)
     ours, its = socket.socketpair()
     with (

@@ -123,8 +123,8 @@ TEST(concurrent_statistics_see_a_peak_that_moves_from_shard_to_shard) {
 }
 
 // While no thread frees, the sum only grows, so the peak must equal the final sum. This must hold
-// however much room (a shard's bound less its value) the shards take from each other. The threads
-// allocate different numbers of blocks, so some still take room when others have ended.
+// even though the shards take room from each other; a shard's room is its bound less its value. The
+// threads allocate different numbers of blocks, so some still take room when others have ended.
 TEST(concurrent_statistics_of_threads_that_only_allocate_have_an_exact_peak) {
   constexpr std::size_t kThreads = 5;
   ConcurrentStatistics counters;
@@ -159,8 +159,9 @@ TEST(concurrent_statistics_of_threads_that_only_allocate_have_an_exact_peak) {
   }
 }
 
-// Threads that run at the same moment have no exact peak. The sums are exact, and the peak lies
-// between a value that was certainly reached and the sum of all threads' peaks.
+// The threads allocate and free at the same time, so the test cannot know the exact peak. The sums
+// must be exact. The peak must be at least the highest peak of a single thread, and at most the sum
+// of all threads' peaks.
 TEST(concurrent_statistics_of_many_threads_add_up) {
   constexpr std::size_t kThreads = 6;
   constexpr int kSteps = 20'000;

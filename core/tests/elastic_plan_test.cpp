@@ -102,7 +102,7 @@ ProgramPlan plan_of(const Program& program) {
 // Returns the program with requests and frees of another stream in between.
 Program beside_another_stream(Random& random, const Program& program) {
   Program both;
-  std::vector<std::size_t> numbers;  // [i]: the number that request i of `program` has in `both`
+  std::vector<std::size_t> numbers;  // request i of `program` is request numbers[i] of `both`
   std::vector<std::size_t> others;
   std::size_t requests = 0;
   for (const Step& step : program) {

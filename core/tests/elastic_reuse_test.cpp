@@ -293,9 +293,10 @@ class BatchesInTurn {
   Event end_ = 0;  // the end of the previous step
 };
 
-// A request should get the addresses that it had in the previous step. When these are free, the GPU
-// may still have work there. The allocator cannot unmap anything there before this work ends, so it
-// waits. Without this wait, it would map most of a step's memory at other addresses.
+// A request should get the addresses that it had in the previous step. When these addresses are
+// free, the GPU may still be working on the memory there. The allocator cannot unmap this memory
+// before the work ends, so it waits. Without this wait, it would map most of a step's memory at
+// other addresses.
 TEST(elastic_batches_of_five_sizes_settle_while_the_gpu_is_behind) {
   std::uint64_t second_and_third = 0;
   for (Bytes size = 8_MiB; size <= 84_MiB; size += 4_MiB) {

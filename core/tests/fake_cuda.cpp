@@ -21,8 +21,9 @@ Context context_of(Device device) {
 
 enum class Needs : std::uint8_t { nothing, context, no_capture };
 
-// One call of a driver function. Takes the lock, counts the call, and makes it fail if a fault or
-// the calling thread's state demands it.
+// One call of a driver function. Takes the lock and counts the call. `result()` is an error if a
+// test asked for an error, if the thread lacks the context that the call needs, or if a capture
+// forbids the call.
 class Entry {
  public:
   Entry(const char* name, Needs needs) : lock_(fake().mutex) {

@@ -294,9 +294,9 @@ class SpaceProgram {
     fill(*place, size);
   }
 
-  // Takes a block of `size` bytes. To make room for the block, lets free pieces return to retired
-  // addresses, unmaps the old mappings at other retired addresses (if their `age_base` is at most
-  // `idle_age`), and maps new pieces into holes.
+  // Takes a block of `size` bytes, if there is a place for it. Makes room in three ways: returns
+  // free pieces to retired addresses, unmaps old mappings at other retired addresses, and maps new
+  // pieces into holes. Unmaps only old mappings whose `age_base` is at most `idle_age`.
   void return_to_place(Bytes size, std::optional<Bytes> least) {
     std::vector<FreePiece> found = space().free_pieces(age_);
     std::erase_if(found, [&](const FreePiece&) { return random_.one_in(4); });

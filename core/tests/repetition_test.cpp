@@ -19,8 +19,8 @@ class Program {
  public:
   explicit Program(std::vector<Bytes> step) : step_(std::move(step)) { past_.open(); }
 
-  // The predicted addresses of a request, and the right addresses, which the same request had one
-  // step and two steps ago.
+  // `right` has the addresses of the same request one step ago and two steps ago. `expected` has
+  // the addresses that `Repetition` predicted.
   struct Answer {
     Expected expected;
     Expected right;

@@ -85,8 +85,8 @@ struct Setting {
   const char* config;
   TorchVersion version;
   std::optional<Bytes> limit;
-  // False if the events do not always show which acts are the program's and which are the
-  // allocator's own. Then the random program does not use streams or empty its cache.
+  // False if the events do not always show whether the program or the allocator caused them. With
+  // such a setting, the random program does not use streams or empty its cache.
   bool is_clear = true;
 };
 

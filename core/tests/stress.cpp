@@ -96,7 +96,7 @@ struct Granule {
   std::atomic<StreamId> owner{0};
   std::array<AtomicTime, kStreams> used_until{};  // when each stream's work on freed blocks ends
   AtomicTime guests_until{0};
-  // When other streams' work on each unit ends. `record_stream` named these streams.
+  // For each unit, when the work of the streams that `record_stream` named ends.
   std::array<AtomicTime, kWords * 64> guest_until{};
 };
 
@@ -206,8 +206,8 @@ class StressDriver final : public LockedDriver {
       for (std::size_t i = 0; i < memory.granules.size(); ++i) {
         AddressGranule& place = address_granule(address + i * kGranule);
         const bool was_away = std::exchange(place.away, false);
-        // The old block was freed while its content was off the card. This call maps memory for a
-        // new block at its address.
+        // The block that lay at this address was freed while its content was off the card. The new
+        // mapping is for another block, so the old content is not needed any more.
         if (was_away && !is_moving) {
           forget_work(granules_[place.memory.load()]);
           free_granules_.push_back(place.memory.load());

@@ -29,11 +29,11 @@ TITLES = {
 
 
 def points() -> dict[str, dict[float, float]]:
-    """Returns a step's milliseconds for each method and each number of GiB on the card.
+    """Returns, for each method, a step's milliseconds by the GiB on the card.
 
-    If several rows have the same method, allocator and card, the first row counts. A row's taken
-    memory includes shared memory. The memory on the card never exceeds the limit, so the smaller
-    of taken memory and limit is the memory on the card.
+    If several rows have the same method, allocator and card, the first row counts. The memory that
+    a row has taken includes shared memory, but the card holds at most the limit. So the memory on
+    the card is the smaller of these two values.
     """
     found: dict[str, dict[float, float]] = {name: {} for name in TITLES}
     cards: set[tuple[str | None, ...]] = set()

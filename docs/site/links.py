@@ -1,6 +1,6 @@
-"""Makes links from pages to files outside of `docs` work on the site.
+"""Rewrites the links in pages, so that they work on the site.
 
-The links lead to the places that files have in the repository; the site has them in other places.
+In the repository, a link is a path between two files. These files have other paths on the site.
 PAGES names the Markdown files in the project's root that become pages of the site. Any other linked
 file, such as a results file or an example, is copied to the site below `files`. A link to a missing
 file gives a warning, and `mkdocs build --strict` then fails.
@@ -29,7 +29,7 @@ _warn = logging.getLogger("mkdocs.hooks.links").warning
 
 @event_priority(-200)  # after the i18n plugin has sorted the files by language
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages of the project's root, and each file outside of `docs` that a page links to."""
+    """Adds the pages of the root folder, and each file outside of `docs` that a page links to."""
     for name in PAGES:
         text = (ROOT / name).read_text(encoding="utf-8")
         files.append(File.generated(config, name, content=text))
@@ -44,7 +44,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:  # noqa: ARG001
-    """Change each link so that it leads to the linked file's place on the site."""
+    """Makes each link lead to the linked file's place on the site."""
 
     def of_the_site(match: re.Match[str]) -> str:
         target = _in_the_project(page.file.src_uri, match[1])
@@ -65,7 +65,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def _in_the_project(page: str, link: str) -> str:
-    """Return the path, from the project's root, of the file that a page links to."""
+    """Returns the path, from the project's root, of the file that a page links to."""
     folder = "" if page in PAGES else posixpath.join("docs", posixpath.dirname(page))
     return posixpath.normpath(posixpath.join(folder, link))
 

@@ -1,4 +1,4 @@
-"""A search index for each language: a page searches the pages of its own language.
+"""Gives each language its own search index, so that readers find pages in their language.
 
 The search plugin writes one index of all pages, in which jieba has split Chinese text into words.
 The Chinese index contains the English text of each page that has no Chinese version yet.

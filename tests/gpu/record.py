@@ -89,7 +89,7 @@ class Heap:
     """Device tensors that are kept alive, with methods that allocate more or free some of them."""
 
     def __init__(self, run: Run, rng: random.Random | None = None) -> None:
-        """Starts without tensors; draws sizes and choices from `rng`, by default `run.rng`."""
+        """Makes an empty heap. Its methods draw from `rng`, by default from `run.rng`."""
         self.run = run
         self.rng = rng or run.rng
         self.tensors: list[torch.Tensor] = []
@@ -617,7 +617,7 @@ class Program:
     """A program to record: its function, its settings, and how its history is kept.
 
     `name` is WORKLOAD.TAG. `fraction` is the share of the card's memory the process may take.
-    A `late` program starts the recording itself.
+    If a program is `late`, its function starts the recording.
     """
 
     name: str

@@ -235,7 +235,7 @@ def test_workers_write_into_page_locked_memory(workers: int) -> None:
             assert len(differ) == 16
             assert sum(d.item() for d in differ) == 0
     # Without workers, `n` is in pageable memory, so PrefetchLoader copies it into page-locked
-    # buffers. The buffers may take 256 MiB here. With workers, PrefetchLoader must make no buffers.
+    # buffers of at most 256 MiB. With workers, PrefetchLoader must make no buffers.
     small = 2**20
     assert ahead.statistics().pinned_bytes - before <= (256 * small if workers == 0 else 0)
 

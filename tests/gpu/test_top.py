@@ -38,7 +38,10 @@ every_allocator = pytest.mark.parametrize("allocator", ["elastic", "native", "to
 
 
 def use(allocator: str) -> None:
-    """Installs one of plimsoll's allocators; for "torch", publishes PyTorch's own counters."""
+    """Installs plimsoll's allocator of this name.
+
+    For "torch", keeps PyTorch's allocator and publishes its counters.
+    """
     if allocator == "elastic":
         plimsoll.install()
     elif allocator == "native":
@@ -59,10 +62,7 @@ def mine() -> ProcessCounters:
 
 
 def my_gpu() -> tuple[Any, Any]:
-    """Returns the GPU of this process, and this process's entry in the GPU's list of processes.
-
-    Both are as `plimsoll top` shows them.
-    """
+    """Returns this process's GPU, and the process's entry there, as `plimsoll top` sees them."""
     mine()
     (found,) = (
         (gpu, one) for gpu in Watch().look().gpus for one in gpu.processes if one.pid == os.getpid()

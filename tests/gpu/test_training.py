@@ -47,9 +47,9 @@ class Net(torch.nn.Module):  # type: ignore[misc,name-defined]
 
 
 def trained(*names: str, parts: int = 1, dropout: bool = True) -> tuple[list[float], int]:
-    """Trains for four steps. Returns their losses and their peak of memory.
+    """Trains for four steps. Returns the steps' losses, and their peak of allocated bytes.
 
-    The peak is in bytes, without the memory that was already in use before the first step.
+    The peak does not count the bytes that were allocated before the first step.
     """
     torch.manual_seed(0)
     net = Net().cuda()

@@ -309,7 +309,7 @@ def test_a_list_of_replays_prints_the_table_of_the_command() -> None:
     found = [replay(RECORDING, conf=conf) for conf in confs]
     done = plimsoll("replay", RECORDING, *(word for conf in confs for word in ("--conf", conf)))
     shown = str(Replays([*found[0], *found[1]]))
-    # A table shows the recording's path as the caller gave it. Both callers gave the same path.
+    # The table shows the path as given. `replay` and the command both got RECORDING.
     assert done.stdout.rstrip("\n") == shown
     assert shown.startswith("expandable_segments:True reserves the least, 8.92 GiB: ")
     assert shown.splitlines()[3].split()[:2] == ["configuration", "allocated"]

@@ -1,4 +1,4 @@
-"""Tests that plimsoll predicts scripts that load a model from a hub, or refuses them.
+"""Tests scripts that load a model from a hub: plimsoll predicts them, or says why it cannot.
 
 The hub is a server on this machine. It has a small Llama's configuration, and no weights.
 """

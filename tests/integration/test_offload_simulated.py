@@ -362,9 +362,10 @@ def test_views_of_one_storage_move_once() -> None:
 
 @on_simulated_gpus()
 def test_what_reads_only_a_shape_does_not_get_values() -> None:
-    """Checks a language model's loss. The backward pass of `nll_loss` reads its input's shape only.
+    """Checks the memory of a language model's loss.
 
-    That input takes 128 MiB, as much as `x` and the result of `log_softmax` together.
+    The input of `nll_loss` has 128 MiB, but the backward pass reads only the input's shape. `x` and
+    the result of `log_softmax` have 64 MiB each.
     """
     x = torch.randn(4096, 8192, device="cuda", dtype=torch.bfloat16, requires_grad=True)
     targets = torch.zeros(4096, dtype=torch.long, device="cuda")

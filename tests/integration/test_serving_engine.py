@@ -78,9 +78,9 @@ def test_a_cache_takes_the_share_of_the_card_that_is_left() -> None:
     "kind", ["spawn", *(pytest.param(each, marks=pytest.mark.long) for each in ("TERM", "KILL"))]
 )
 def test_an_engine_in_a_process_of_its_own_takes_the_same(kind: str) -> None:
-    """Runs the engine in a new process. If `kind` names a signal, this signal ends the process.
+    """Runs a script with the engine in a new process. If `kind` is a signal, it ends the engine.
 
-    The first process only calls NVML, so plimsoll does not count it as a user of the card.
+    The script's own process only calls NVML, so plimsoll does not count it as a user of the card.
     """
     found, figures = predicted(kind, 0.8)
     assert found["fits"] is True

@@ -1,4 +1,4 @@
-"""Tests a process with several simulated GPUs: its use of each GPU, and one verdict for all."""
+"""Tests a process with several simulated GPUs: each GPU's figures, and whether it fits."""
 
 from __future__ import annotations
 

@@ -20,8 +20,8 @@ _PASSES = 5
 def _let_engine_come_last() -> None:
     """Makes autograd's threads run only while the main thread waits.
 
-    All threads share one CPU core, where the main thread has priority over autograd's threads. So
-    an autograd thread that wakes the main thread does the rest of its own work later.
+    All threads share one CPU core, and the main thread has priority. When an autograd thread wakes
+    the main thread, the main thread runs first. The autograd thread finishes its own work later.
     """
     torch.zeros(1, device="cuda", requires_grad=True).sum().backward()
     processor = {min(os.sched_getaffinity(0))}

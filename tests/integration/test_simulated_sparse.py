@@ -52,9 +52,9 @@ def test_coordinates_are_merged_exactly_where_they_are_known() -> None:
 @on_simulated_gpus()
 def test_merging_asks_for_what_thrust_asks_for() -> None:
     matrix = coordinates(1000, 50)
-    # Requests on an H200 with PyTorch 2.11. Three arrays have 8 bytes for each element: sort keys,
-    # indices before the sort, and offsets of unique keys. Then come scratch memory of the sort and
-    # of the unique step, the summed values, and the indices.
+    # Requests on an H200 with PyTorch 2.11. The first three have 8 bytes per element: sort
+    # keys, indices before the sort, and offsets of unique keys. The next two are scratch memory, to
+    # sort the keys and to find the unique keys. The last two are the summed values and the indices.
     pointers = [400_000, 400_000, 400_000]
     assert requests(matrix.coalesce) == [*pointers, 800_767, 1535, 200_000, 800_000]
 

@@ -133,8 +133,9 @@ def test_statistics_over_several_processes_stage_channels_that_are_last() -> Non
             )
         )
 
-    # For the channels-last tensor `last`, the kernel has 3 x 128 blocks, as in `batch_norm`. The
-    # kernel stages results of 128 blocks for each channel, and takes 3 semaphores of 4 bytes.
+    # For the channels-last tensor `last`, the kernel has 3 columns of 128 blocks. Each column takes
+    # a semaphore of 4 bytes, and sums 32 channels. For each channel, each block of the column
+    # stages 4 numbers for the statistics, or 2 for the gradients.
     assert requests_of(lambda: torch.batch_norm_stats(x, 1e-5)) == [384, 384]
     staged = [384, 384, 4 * 96 * 128 * 4, 12]
     assert requests_of(lambda: torch.batch_norm_stats(last, 1e-5)) == staged

@@ -1,6 +1,6 @@
-"""Compares predicted step times with measured ones, and predictions with other predictions.
+"""Compares predicted step times with measured times, and with each other.
 
-For example, the predicted time of twice the work is twice as long.
+For example, a step with twice the work must be predicted to take twice as long.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tests that `predict` and `fit` leave no trace of the scripts they run, unless writes are kept."""
+"""Tests that `predict` and `fit` discard what scripts write, unless `keep_writes` is set."""
 
 from __future__ import annotations
 

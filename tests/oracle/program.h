@@ -35,7 +35,7 @@ enum class Verb : std::uint8_t {
   reset_peak,  // no argument: resets the peaks in the statistics
   reset_sums,  // no argument: resets the accumulated statistics
   snapshot,    // no argument: compares all blocks
-  settings,    // index in `later_settings`: applies these settings
+  settings,    // index in `later_settings`: applies the settings at this index
   count,
 };
 

@@ -51,8 +51,9 @@ const std::vector<Setting> kSettings = {
     {"expandable_segments_reserve", {2, 15}, {"0.1", "0.3", "0.5", "1G", "0.1G"}},
 };
 
-// Returns random settings. If `are_later`, they are applied while the program runs, and leave out
-// max_split_size_mb: when it shrinks, PyTorch returns pieces of segments to the driver.
+// Returns random settings for the program's start or, if `are_later`, for a change while the
+// program runs. A change leaves out max_split_size_mb, because PyTorch returns pieces of segments
+// to the driver when this setting shrinks.
 std::string random_settings(Choices& choices, TorchVersion version, bool are_later = false) {
   std::string text;
   for (const Setting& setting : kSettings) {

@@ -63,9 +63,9 @@ class Side {
 [[nodiscard]] bool pytorch_can_unset_use_on_oom();
 [[nodiscard]] bool pytorch_has_malloc_at();
 
-// The default stream and three other streams. Both sides visit the streams in the order of this
-// array. PyTorch visits streams in the order of a hash table, so the streams' numbers are chosen
-// such that the table has ascending order.
+// The default stream and three other streams, in ascending order. `native` visits streams in
+// ascending order, and PyTorch visits them in the order of a hash table. The streams' numbers are
+// chosen such that the two orders agree.
 inline constexpr std::size_t kStreams = 4;
 [[nodiscard]] const std::array<plimsoll::StreamId, kStreams>& streams_in_order();
 

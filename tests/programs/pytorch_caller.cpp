@@ -40,8 +40,8 @@ extern "C" int caller_allocate(void* function, std::size_t size, std::uintptr_t*
                 [&] { *address = reinterpret_cast<std::uintptr_t>(allocate(size, 0, nullptr)); });
 }
 
-// Starts to serve one stream's requests from the pool. The filter, a lambda that chooses the
-// stream, owns a reference to `held`, so tests can see whether the filter is freed.
+// Sends one stream's requests to the pool. The filter that chooses the stream has a copy of `held`,
+// so caller_holders() shows whether the allocator has freed the filter.
 extern "C" int caller_begin(void* function, std::uint64_t pool, std::uintptr_t stream, char* text,
                             std::size_t capacity) {
   const std::function<void(int, Pool, std::function<bool(Stream)>)> begin =

@@ -104,8 +104,8 @@ def test_of_a_long_history_the_middle_is_searched(
     assert whole.boundaries[:-1].tolist() == begins
     monkeypatch.setattr(steps_module, "MOST_SEARCHED", len(program.events) // 4)
     found = find_steps(history)
-    # A search of only the middle of the history may place the beginning of the steps at a different
-    # event than the search of the whole history above. It must still find all 60 steps.
+    # Here plimsoll examines only the middle of the history, so it may choose another allocation as
+    # the beginning of a step. It must still find all 60 steps.
     assert len(found) == 60
     assert found.boundaries.tolist() == find_steps(program.lifetimes()).boundaries.tolist()
 

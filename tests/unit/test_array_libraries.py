@@ -214,7 +214,7 @@ class TestCupy:
 
 @dataclass
 class QueuedWork:
-    """Work in a stream's queue: the addresses of the array that it uses, and when it ends."""
+    """Work in a stream's queue: the addresses that the work uses, and when the work ends."""
 
     stream: int
     start: int

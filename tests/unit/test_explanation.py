@@ -304,7 +304,7 @@ def test_a_higher_limit_serves_what_failed() -> None:
     found = explain(recording, limit="1000MiB", advice=False)
     assert (found.out_of_memory, found.served_requests) == ([], 1)
     assert found.fits_limit
-    # The peak is the recorded one. It does not include the 200 MiB request that is now served.
+    # `peak` describes the recorded run, in which the request of 200 MiB failed.
     assert found.peak.allocated_bytes == 400 * MiB
     assert str(found).startswith("In 1000.00 MiB the requests that failed are served; what")
     (failed,) = explain(recording, limit="512MiB", advice=False).out_of_memory

@@ -293,7 +293,7 @@ ROOM = CARD.total_bytes - CARD.context_bytes
 def affine(answer: int, fixed: float) -> Need:
     """Returns a function that computes the needed bytes from the option's value.
 
-    The share `fixed` of ROOM is needed for any value; the rest is proportional to the value. The
+    Every value needs the share `fixed` of ROOM, and further bytes in proportion to the value. The
     largest value that fits is `answer`.
     """
     return lambda n: int(ROOM * (fixed + (1 - fixed) * n / (answer + 0.5)))

@@ -67,7 +67,7 @@ def test_sequences_of_a_large_batch_are_never_split_by_their_lengths(
 
 @given(shapes)
 def test_one_part_is_enough_where_blocks_of_rows_fill_the_card(shape: Shape) -> None:
-    """A block has at most 192 rows, so there is at least one block for each multiprocessor.
+    """Gives each processor 192 rows. A block has at most 192 rows, so no processor is idle.
 
     With a causal mask, FlashAttention 3 does not split keys to make them fit into the L2 cache.
     """
@@ -88,7 +88,10 @@ def test_a_schedule_has_vectors_of_four_and_a_counter(shape: Shape, asked: int) 
 
 
 def test_one_new_row_is_split_until_the_card_is_nearly_full() -> None:
-    """8 key heads give 8 blocks; 15 splits keep 120 of 132 processors busy, which is enough."""
+    """Splits the 8 blocks, one for each key head, to keep at least 85 % of 132 processors busy.
+
+    15 splits keep 120 processors busy; 14 splits would keep 112 busy, which is less than 85 %.
+    """
     assert splits(DECODING, 0) == 15
     # The schedule has one counter, and three numbers (length, splits, order) for each sequence. The
     # number of sequences is rounded up to a multiple of 4.

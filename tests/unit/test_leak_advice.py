@@ -78,9 +78,9 @@ def test_a_leak_comes_first_with_its_line_and_what_to_do_there(
     assert first.kind == "leak"
     assert first.what == f"{what} (20.00 MiB more each step)"
     assert (first.how, first.cost) == (how, "nothing")
-    # The script leaks a block of 20 MiB in each step. Without the leak, at most three of these
-    # blocks are live at a time. Without call stacks, at most five are, because the blocks of the
-    # warm-up do not count as leaked.
+    # Each step leaks a block of 20 MiB. The advice must save all but three of these blocks. Without
+    # call stacks, plimsoll does not count the blocks of the two warm-up steps as leaked, so the
+    # advice may save two blocks fewer.
     assert first.saves_bytes >= (STEPS - (3 if stack else 5)) * 20 * MiB
     assert "leak" not in {one.kind for one in others}
     assert f"\n  1. {first.what}: saves at least " in str(found)
@@ -130,8 +130,8 @@ def test_a_setting_that_leaves_hardly_any_memory_says_so() -> None:
 def test_a_leak_that_was_not_tried_says_so() -> None:
     recording = leaking(2)
     (trace,) = recording.devices
-    # The search may replay only as many events as the recording has. So it replays the recorded
-    # settings, and ends before it tries how much the advice saves.
+    # The search may replay only as many events as the recording has. The replay of the
+    # recorded settings uses them up, so plimsoll does not replay the program without the leak.
     found = explain(recording, search_events=trace.event_count)
     for one in found.advice[:1]:
         assert (one.kind, one.saves_bytes) == ("leak", 0)

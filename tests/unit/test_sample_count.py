@@ -1,7 +1,7 @@
 """Tests how plimsoll counts the samples that a program processes.
 
-plimsoll counts the samples in the batches of data loaders. In a program without a loader, it
-counts the samples with which modules are called.
+plimsoll counts the samples in the batches of data loaders. If a program has no loader,
+plimsoll counts the samples in the arguments of module calls.
 """
 
 from __future__ import annotations

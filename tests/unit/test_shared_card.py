@@ -26,7 +26,7 @@ class Other:
     """Another process, which takes memory of the card and waits to be killed."""
 
     def __init__(self, path: Path, size: int, then: int = 0) -> None:
-        """Starts the process. Its peak is `size` bytes. It keeps `then` bytes; 0 keeps all."""
+        """Starts the process. It takes `size` bytes. If `then` is not 0, it keeps only `then`."""
         read, write = os.pipe()
         self.process = os.fork()
         if not self.process:

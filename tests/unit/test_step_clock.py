@@ -145,6 +145,7 @@ class Loader:
 
 
 def evaluate(clock: StepClock, machine: FakeSimulation) -> None:
+    pytest.importorskip("torch")  # an evaluation turns gradients off
     loader = Loader()
     for _ in range(3):
         clock._samples._note_batch(loader, ())

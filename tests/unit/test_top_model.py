@@ -1,4 +1,4 @@
-"""Tests joining NVML's figures with the processes' counters."""
+"""Tests that `top` joins NVML's figures with the processes' counters."""
 
 from __future__ import annotations
 

@@ -80,9 +80,10 @@ class StepSearch {
   // Returns candidates for the length of a step: the distances that often lie between a request and
   // the latest similar request before it. Each request is compared in two ways: by itself, and
   // together with the `kContext - 1` requests before it. The second way distinguishes requests that
-  // look the same by themselves. Twice a candidate is a candidate, too: in a loop like
-  // `x = make()`, the old block lives until the new block is allocated. The old block thus outlives
-  // its step, and only every second block can lie in the same place.
+  // look the same by themselves. If there are enough requests, the candidates also include twice
+  // each distance. In a loop like `x = make()`, the old block lives until the new block is
+  // allocated. The old block thus outlives its step, and only every second block can lie in the
+  // same place.
   [[nodiscard]] std::vector<std::uint32_t> likely_steps(std::uint32_t begin,
                                                         std::uint32_t end) const {
     std::unordered_map<std::uint32_t, std::uint64_t> weights;

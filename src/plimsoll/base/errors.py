@@ -47,8 +47,8 @@ class ScriptError(RuntimeError):
         unknown_read: The line at which the script first read a value that the simulation had not
             computed. This read may be the cause of the failure. None if there was no such read.
         missed_network: Whether the script failed because plimsoll runs it without a network.
-        refused: If plimsoll refused a change of a real file: the file, and the program that tried
-            to change it. Else None.
+        refused: The first change of a real file that plimsoll refused, as the program and the
+            file; None if plimsoll refused no change.
         reason: The type of the script's error, the first line of its message, and the line that
             raised it; None if the script reported none.
         device_failure: The check that failed inside a simulated kernel, with the line that called

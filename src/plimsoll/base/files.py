@@ -60,8 +60,8 @@ class NewFile:
 
     Args:
         path: The path of the file to write.
-        force: Whether the file may replace an existing one. False and None both mean no; only for
-            False does the error suggest --force.
+        force: True lets the file replace an existing one. False and None forbid that. The error
+            suggests --force for False, and another name for None.
 
     Raises:
         InputError: If the file exists already, or cannot be written.

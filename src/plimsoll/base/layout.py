@@ -85,7 +85,7 @@ def table(
         width: The characters available for a line; None for as many as the rows need.
         indent: The text that each line begins with.
         names: The heads of columns that hold words. These columns are aligned to the left. If the
-            table is too wide, the words in the column of the first of these heads are folded.
+            table is too wide, the column whose head comes first in `names` is folded.
         optional: The heads of columns that a narrow terminal leaves out, the least important first.
     """
     columns = {head: [row[place] for row in rows] for place, head in enumerate(rows[0])}

@@ -31,11 +31,12 @@ def script_file(name: str) -> Path:
     """Returns the file of a script.
 
     Args:
-        name: The script's path, or the name of a Python program in the folder of this process's
-            Python interpreter or on the PATH.
+        name: The script's path, or the name of a Python program. plimsoll searches for a program
+            in the folder of this process's Python interpreter, and then on the PATH.
 
     Raises:
-        InputError: If there is no such file, or it is no Python script.
+        InputError: If there is no such file, if it is a folder or a recording, or if the program
+            found is not a Python program.
     """
     path = Path(name)
     if path.is_dir():

@@ -43,8 +43,8 @@ def parse_size(size: int | str) -> int:
     """Converts "24GiB", "512 MiB", "80GB", "7.5G" or a number of bytes to bytes.
 
     KiB, MiB, GiB and TiB, or just K, M, G and T, are powers of 1024; KB, MB, GB and TB are powers
-    of 1000. Text without a unit means bytes. Such text is refused if it is below 1 MiB: a user who
-    writes "24" probably means GiB.
+    of 1000. A text without a unit means bytes, and must be at least 1 MiB: a user who writes "24"
+    probably means GiB.
 
     Raises:
         InputError: If `size` is not a size above zero.

@@ -48,8 +48,8 @@ def fit(
         list[str] | None,
         typer.Option(
             help="The script's argument to vary, as in --vary=--batch-size. For vllm serve, an "
-            "option of the engine, as in --vary=--max-model-len. For vllm serve, "
-            "repeat --vary with the values of another option: --vary=--kv-cache-dtype=auto,fp8.",
+            "option of the engine, as in --vary=--max-model-len. To try values of "
+            "a second engine option too, add --vary=--kv-cache-dtype=auto,fp8, for example.",
             metavar="ARGUMENT",
         ),
     ] = None,

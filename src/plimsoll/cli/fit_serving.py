@@ -39,8 +39,8 @@ def run_serving(
 
     Args:
         program: The engine with its arguments.
-        vary: The values of --vary. If they are empty and `gpus` is given, plimsoll tries other
-            options until the engine serves.
+        vary: The values of --vary. If there are none and `gpus` is given, plimsoll changes the
+            engine's options until the engine serves.
         gpus: The cards to search on. If None, `fit_engine` chooses: an H100 if --vary names an
             option to search, else the smallest card that suffices.
         bounds: The values that plimsoll may try for the option that --vary names.

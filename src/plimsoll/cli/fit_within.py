@@ -143,9 +143,9 @@ def _outcome(attempt: Attempt) -> str:
 
 
 def _with_less(attempt: Attempt) -> str:
-    """Returns the least card memory that suffices, and with which allocator, in parentheses.
+    """Returns the allocator that needs the least card memory, as in " (20.00 GiB with NAME)".
 
-    Returns "" if that allocator is PyTorch's own, which is the first in `attempt.allocators()`.
+    Returns "" if PyTorch's own allocator, the first in `attempt.allocators()`, needs the least.
     """
     from plimsoll.prediction.fitting.plan_text import allocator_title
 

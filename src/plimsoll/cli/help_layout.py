@@ -78,7 +78,7 @@ def epilog(example: str) -> str:
 
 
 def _purpose(verb: TyperCommand, name: str | None) -> str:
-    # `OPTIONS` lists --plot and --view under the heading for changes to the script, for `fit`.
+    # The help of `fit` lists --plot and --view under the heading for changes to the script.
     # `predict` makes no changes, so its help lists the two options under the general heading.
     if verb.name == "predict" and name in ("plot", "view"):
         return _OTHERS

@@ -168,8 +168,8 @@ ReadMemory = Annotated[
 Values = Annotated[
     str,
     typer.Option(
-        help="The values of tensors that plimsoll computes: auto (those that are cheap to "
-        "compute), real (all), or none (no more than tensor sizes and control flow need).",
+        help="Which values of tensors plimsoll computes: auto (those that are cheap to compute), "
+        "real (all), or none (only those that decide tensor sizes and control flow).",
         metavar="NAME",
     ),
 ]
@@ -275,9 +275,10 @@ The names are those of the fields of `plimsoll.prediction.options.Options`, with
 
 
 def takes_simulation(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Decorates a verb. Replaces its parameter `simulation` by the options with these names.
+    """Returns a decorator that gives a verb these options on the command line.
 
-    The verb's function still gets one dictionary `simulation`, with the options' values by name.
+    The options replace the verb's parameter `simulation`. The verb's function gets their values in
+    this parameter, as a dictionary by the options' names.
 
     Args:
         names: Keys of `SIMULATION`.

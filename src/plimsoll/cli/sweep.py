@@ -70,9 +70,9 @@ def sweep(
     goal: Annotated[
         str | None,
         typer.Option(
-            help="The best case, which the answer's first line names: least-memory (the least "
-            "memory), fits (the smallest card), most-samples (the most samples per second) or "
-            "least-cost (the lowest cost, by --prices).",
+            help="What makes a case the best, which the first line names: least-memory (it needs "
+            "the least memory), fits (it fits the smallest card), most-samples (it makes the most "
+            "samples per second) or least-cost (it costs the least, by --prices).",
             metavar="NAME",
             show_default="the plan's goal; otherwise least-memory for one card, fits for several",
         ),

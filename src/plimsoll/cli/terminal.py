@@ -55,8 +55,8 @@ def show(make: Callable[[int | None], str | Text], verdict: Verdict | None = Non
     """Prints an answer, whose first line answers the user's question.
 
     Args:
-        make: Returns the answer, laid out for the number of columns that it gets. If it gets None,
-            the lines keep their full length.
+        make: Takes a number of columns, and returns the answer laid out for a terminal of this
+            width. For None, the lines keep their full length.
         verdict: Whether the first line is good news; it sets the line's colour.
     """
     if not _is_terminal():

@@ -119,8 +119,11 @@ class Engine(Protocol):
     def pause(self, region: int, keep: bool, file: int | None = None) -> int:
         """Moves a region off the card. Returns the bytes that this frees on the card.
 
-        `keep` says whether the content is kept: in the open file with the descriptor `file`, or in
-        page-locked memory if `file` is None.
+        Args:
+            region: The region's number.
+            keep: Whether to keep the region's content. If False, the content is lost.
+            file: The descriptor of an open file that keeps the content. If None, page-locked memory
+                keeps the content.
         """
 
     def resume(self, region: int) -> int:

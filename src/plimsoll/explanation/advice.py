@@ -219,7 +219,8 @@ def _add_zero_grad(
 def _different(trials: list[Trial]) -> list[Trial]:
     """Keeps the best trial for each set of settings; `trials` begins with the best.
 
-    Drops a trial if another trial reserves no more memory with only some of its settings.
+    Drops a trial if another trial changes only some of the same settings and reserves no more
+    memory.
     """
     kept: list[Trial] = []
     for trial in trials:

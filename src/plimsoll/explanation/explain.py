@@ -86,9 +86,9 @@ def explain(
             unchanged, and with the changes that `fit` knows. That takes extra time.
         arguments: The script's arguments.
         vary: The script's argument with the size of a batch, such as "--batch-size".
-        error: The text of PyTorch's out-of-memory error. It says how much of the card the process
-            held, so that plimsoll can tell the memory of other processes from that of other
-            libraries.
+        error: The text of PyTorch's out-of-memory error. The text says how much memory the process
+            held on the card. With this number, plimsoll can tell the memory of the process's other
+            libraries from the memory of other processes.
         progress: A function that is called at intervals with a description of the current work.
 
     Raises:

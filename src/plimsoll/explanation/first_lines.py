@@ -40,13 +40,13 @@ def first_lines(e: ExplanationParts) -> Iterator[str]:
 
 
 def answers(e: ExplanationParts) -> Iterator[str]:
-    """Yields the most important statement about the program.
+    """Yields the most important statement about the program, perhaps after a warning.
 
-    If --limit was given, this statement says whether the program fits in that limit. Otherwise it
-    is the main finding, such as a failed request or a leak.
+    If --limit was given, the statement says whether the program fits in that limit. Otherwise the
+    statement is the main finding, such as a failed request or a leak. The warning says that the
+    script of --script does not seem to be the recorded program.
 
-    If the script of --script does not seem to be the recorded program, a line that says so comes
-    first. If the categories are a guess, the first line says so at its end.
+    If the categories are a guess, the first line ends with a sentence that says so.
     """
     first, *more = _answers(e)
     guess = "Categories are guessed from lifetimes: the recording has no call stacks."
@@ -107,7 +107,10 @@ def _failed(o: OutOfMemory) -> str:
 
 
 def _graph(e: ExplanationParts) -> str:
-    """Says that the program leaks, if a kept autograd graph is the first cause; otherwise ""."""
+    """Names the line that leaks because it keeps an autograd graph.
+
+    Returns "" if the first cause is another one, or its line is unknown.
+    """
     found = e.causes[0] if e.causes else None
     if found is None or found.line is None or not keeps_graph(found):
         return ""

@@ -82,7 +82,7 @@ def _is_default(segment: _core.SegmentInfo) -> bool:
 def _largest_request(past: Past, event: int, stream: int, hole: int) -> int | None:
     """Returns the size of the largest request that free memory on `stream` can serve.
 
-    Returns None without a replay, or if the allocator can move free memory.
+    Returns None if `past` is not a replay, or if the allocator can move free memory.
     """
     if not isinstance(past, ReplayedPast) or past.moves:
         # Only a replay can try requests. If the allocator can move free memory, the sizes of the

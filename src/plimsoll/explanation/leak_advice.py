@@ -39,8 +39,8 @@ class FoundLeak:
         leak: The growing memory, of one source line or of requests of one size.
         is_of_line: A mask over all blocks of the device: True for the blocks of that line or size.
         cause: Why the memory is kept.
-        passes: The program's steps. For a leak of a loop inside a step, the passes of all loops
-            inside steps.
+        passes: The iterations with which the memory grows: the program's steps, or the passes of
+            all loops inside steps.
     """
 
     leak: Leak

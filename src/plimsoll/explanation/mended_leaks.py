@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 def with_leak_mended(
     recording: Recording, lifetimes: Lifetimes, passes: Steps, is_of_line: NDArray[np.bool_]
 ) -> tuple[Recording, Recording] | None:
-    """Returns two copies of a recording: one frees blocks as recorded, one frees leaked blocks.
+    """Returns a copy of a recording with its leak, and a copy without it.
 
-    The second copy frees each leaked block at the end of the pass after the one that allocated it.
-    Until then a variable may rightly hold the block. Both copies contain only the requests and
-    frees of the program, not the allocator's own events. So they differ only in the frees. Returns
-    None if no block needs an earlier free.
+    The first copy keeps the recorded frees. The second copy frees each leaked block at the end of
+    the pass after the one that allocated the block. Until then a variable may rightly hold it. Both
+    copies contain only the program's requests and frees, not the allocator's own events, so the
+    copies differ only in their frees. Returns None if no block is leaked.
 
     Args:
         recording: The recording of one device.
@@ -62,9 +62,10 @@ def _grow_later(
 ) -> NDArray[np.bool_]:
     """Returns a mask of the leaked blocks, without those that only the warm-up keeps.
 
-    A line may rightly keep blocks of the warm-up, such as parameters. Kept blocks that one call
-    stack allocated in a pass of the warm-up count as leaked only if their number is at most the
-    median of later passes. Without call stacks, no block of the warm-up counts as leaked.
+    A line may rightly keep blocks of the warm-up, such as parameters. So for each call stack, the
+    blocks kept from a pass of the warm-up are counted. They are leaked only if there are no more of
+    them than the median over later passes. Without call stacks, no block of the warm-up counts as
+    leaked.
 
     Args:
         lifetimes: The blocks.

@@ -1,4 +1,4 @@
-"""Explains failed requests: their size, the free memory, and why it could not serve them."""
+"""Explains failed requests: their sizes, and why the free memory could not serve them."""
 
 from __future__ import annotations
 

@@ -51,7 +51,8 @@ def recorded_causes(usage: ExplainedUsage, uses: Iterable[GpuUse], *, failed: bo
 def growing_lines(usage: ExplainedUsage) -> list[FoundLeak]:
     """Returns the lines whose memory grows, with their blocks and causes, the fastest first.
 
-    Memory grows from step to step, or with the passes of a loop inside the step that has the peak.
+    A line's memory grows either from step to step, or from pass to pass of a loop inside the step
+    that has the peak.
     """
     facts = _facts(usage, (), failed=False)
     leaks = find_leaks(usage.lifetimes, usage.steps, usage.group, usage.names)
@@ -131,9 +132,9 @@ def card_parts(card: CardUse, failed: OutOfMemory, error: str | None) -> CardPar
 def with_savings(causes: Iterable[Cause], advice: Sequence[Advice]) -> list[Cause]:
     """Adds to each cause the effect of the advice against that cause.
 
-    The advice has been tried already. `saves_bytes` is the most that a piece of advice saves.
-    `serves_failed_requests` tells whether a piece of advice serves the requests that failed. Each
-    is None if no advice has a value for it.
+    The advice has been tried already. `saves_bytes` is the saving of the change to the script, or
+    else the largest saving of other advice. `serves_failed_requests` tells whether any advice
+    serves the requests that failed. Each is None if no trial shows it.
     """
     kinds = {"kept_over_passes": ("leak",), "varied_sizes": ("setting", "elastic")}
     return [_with_effect(each, kinds.get(each.name, ()), advice) for each in causes]

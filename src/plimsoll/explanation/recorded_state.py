@@ -47,8 +47,8 @@ class RecordedPast(Past):
         allocator: The recorded allocator.
         conf: PyTorch's configuration, in the syntax of PYTORCH_CUDA_ALLOC_CONF.
         version: The version of PyTorch.
-        fragments_bytes: The free bytes in partly used pieces, as counted by the elastic allocator.
-            None if the recording has events, which show the pieces, or lacks this figure.
+        fragments_bytes: The elastic allocator's own count of the free bytes in partly used pieces.
+            None if the recording lacks this count, or if its events show the pieces.
     """
 
     num_alloc_retries = None

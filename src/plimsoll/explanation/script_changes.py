@@ -137,8 +137,8 @@ def halving_change(arguments: Sequence[str], vary: str) -> Change:
 def _changes(base: Attempt, script: ScriptText) -> Iterator[Change]:
     """Yields the possible changes in the order in which they are tried.
 
-    Recomputation comes first, in the form with the lowest peak. The batch in two parts follows. All
-    other changes that save enough come last. Among these, changes that keep the results come first.
+    The first change is the recomputation with the lowest peak. The second splits the batch into two
+    parts. Then come all other changes that save enough; those that keep the results come first.
     """
     survey, peak = base.survey, base.allocated_bytes()
     assert survey is not None

@@ -47,7 +47,8 @@ class MemoryWatch:
     ...         print(step, memory.figures())
 
     Each integration with a trainer or tracker in docs/integrations.md uses a MemoryWatch. Without a
-    GPU, real or simulated, it has no figures and warns of nothing, and `record` raises an error.
+    real or simulated GPU, the watch has no figures and never warns. With `record`, it then raises
+    an error when it begins.
     """
 
     def __init__(

@@ -87,8 +87,8 @@ class SimulatedTests:
     def _run(self, names: Sequence[str]) -> None:
         """Runs tests in a new process and reads their reports.
 
-        A later call runs the tests that did not begin. If no test began, all of them count as
-        begun, because a later call would fail too.
+        A later call runs the tests that did not begin. If none began, all of them count as
+        begun. Otherwise the caller would start one failing process after another.
         """
         with tempfile.TemporaryDirectory(prefix="plimsoll-") as folder:
             file = Path(folder) / "reports"

@@ -35,7 +35,7 @@ class Movements:
     waits: list[tuple[Any, Any]] = field(default_factory=list)
 
     def waited_seconds(self) -> float:
-        """Returns the compute stream's seconds of waiting; blocks until the last wait is over."""
+        """Returns how long the compute stream waited; blocks until its last wait is over."""
         seconds = 0.0
         for begin, end in self.waits:
             end.synchronize()

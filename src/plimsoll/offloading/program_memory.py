@@ -26,7 +26,7 @@ class ProgramMemory:
 
     Attributes:
         device: The device.
-        allocated: The counters at the last reading.
+        allocated: The allocator's counters at the last reading.
         has_changed: Whether offloading itself has allocated or freed memory since the last reading.
     """
 

@@ -58,7 +58,7 @@ class Residency:
         self.count += 1
 
     def release(self, saved: SavedStorage) -> None:
-        """Frees a storage's memory on the card; the caller moves the reference to another table."""
+        """Frees a storage's memory on the card. The caller removes the storage from its table."""
         self._by_address.pop(saved.storage.data_ptr(), None)
         saved.release()
         self.bytes_here -= saved.size

@@ -138,7 +138,7 @@ class Handle:
 
     def __init__(self, saved: SavedStorage, tensor: Any) -> None:
         self.saved = saved
-        # autograd's next sequence number: one more than that of the node that saves the tensor
+        # autograd's next sequence number; the node that saves the tensor has the one before it
         self.sequence = torch._C._autograd._get_sequence_nr()
         self.dtype = tensor.dtype
         self.shape = tensor.size()
@@ -168,9 +168,11 @@ def needs_shape_alone(handle: Handle) -> bool:
     """Returns whether the backward function that unpacks a tensor reads only the tensor's shape.
 
     Returns False while autograd records gradients. The backward function may then save the tensor
-    again, for a later backward pass that reads the values. Also returns False if the tensor was not
-    saved by the running backward function's own forward operation. For example, a checkpoint
-    unpacks its inputs inside the backward function that needs a recomputed tensor.
+    again, for a later backward pass that reads the values.
+
+    Also returns False if the tensor was saved by an operation other than the one whose backward
+    function runs. For example, when a backward function needs a recomputed tensor, the checkpoint
+    unpacks its own inputs while that function runs.
     """
     if not handle.dtype.is_floating_point or len(handle.shape) < 2 or torch.is_grad_enabled():
         return False

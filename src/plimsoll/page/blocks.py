@@ -22,8 +22,8 @@ def pack_blocks(view: DeviceView, rows: NDArray[np.int64]) -> dict[str, Any]:
 
     `life` is the number of events from a block's `start` to its `end`, both included; 0 if the
     block was never freed. `wait` is the number of events from `end` to `completed`, both included;
-    0 if the free was never completed. `rounding` is what the allocator's rounding adds beyond the
-    next multiple of 512 bytes; usually 0.
+    0 if the free was never completed. `rounding` is the difference between the allocator's
+    rounded size and the size rounded up to a multiple of 512 bytes; it is usually 0.
 
     Args:
         view: The device.

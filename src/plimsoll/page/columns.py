@@ -28,7 +28,8 @@ def pack_column(values: NDArray[Any], code: Code = "plain") -> dict[str, Any]:
     """Packs a column of integers.
 
     Args:
-        values: The numbers; each of them, and each difference of neighbours, below 2**53.
+        values: The numbers. Each number, and the difference of any two neighbours, must be below
+            2**53.
         code: "delta" for values that grow or change slowly, "plain" for the rest.
 
     Raises:

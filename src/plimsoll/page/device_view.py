@@ -214,8 +214,8 @@ def _pass_through(
     """Reads the history once.
 
     Returns:
-        The events of segments and failures, the indices of these among all events, the times of all
-        events, and the stacks of all events.
+        Four values: the events of segments and failures, the index of each of these events in the
+        history, the time of every event, and the stack of every event.
     """
     times, rare, numbers, stacks = [], [], [], []
     passed = 0

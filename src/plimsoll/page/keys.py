@@ -41,9 +41,9 @@ class Key:
         by: The property of a block that decides its group: "category", "line", "stream", "pool",
             "size" or "tier". Only "tier" can divide one block between two groups: dedicated and
             shared memory.
-        table: The index of the group for each category, stack, stream, pool or tier, by number.
-            "line" uses the stack's number. For "size", the least size of each group except the
-            first.
+        table: For "size", the least size of each group except the first. For "line", the index of
+            each stack's group. Otherwise, the index of the group of each category, stream, pool or
+            tier.
     """
 
     name: str

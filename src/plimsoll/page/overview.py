@@ -30,8 +30,8 @@ class Overview:
 
     Attributes:
         span: The number of events in a span; the last span may have fewer.
-        top: For each span, the number of the first event after which the most bytes were live.
-            int64.
+        top: For each span, the number of the event after which the most bytes were live; the first
+            one if there are several. int64.
         high: Live bytes after `top`. int64.
         low: The least live bytes after any event of the span. int64.
         shared: Live bytes in shared memory after `top`. int64.

@@ -16,9 +16,9 @@ ANY_ADDRESSES = "the driver's addresses decide which of equally large free block
 READS_UNKNOWN = "plimsoll made up the values that the script reads here, such as a printed loss"
 READS_RANDOM = "the random numbers that the script reads here differ from a real GPU's"
 READS = (READS_UNKNOWN, READS_RANDOM)
-"""The assumptions about values that a script reads. The texts are kReads… in runtime.h."""
+"""The assumptions about values that a script reads. They must equal kReads… in runtime.h."""
 TAKEN_AS_FINITE = "the scaler skips no step here, although a new one often skips its first"
-"""The assumption that a gradient scaler skips no step. The text is kTakenAsFinite in runtime.h."""
+"""The assumption that a gradient scaler skips no step. It equals kTakenAsFinite in runtime.h."""
 FETCHED = "plimsoll downloaded this into the hub's cache, without weights, because it was missing"
 """The note that plimsoll fetched the description of a model or a data set for the script."""
 PACE = "the host's pace"
@@ -27,7 +27,7 @@ SIZES_BY_DATA = (
     "the size of its result depends on data that plimsoll did not compute",
     "the size of its result depends on random numbers, and a real GPU draws others",
 )
-"""The assumptions about sizes that depend on data. The texts are kSizeOf… in runtime.h."""
+"""The assumptions about sizes that depend on data. They must equal kSizeOf… in runtime.h."""
 WORKSPACES = (
     "plimsoll estimates its workspace from similar convolutions, as this one was not measured",
     "plimsoll estimates its workspace from an H100's, as no card like this one was measured",

@@ -25,7 +25,7 @@ _AT_LINES = (*READS, TAKEN_AS_FINITE)
 
 
 def assumed_lines(assumptions: Sequence[Assumed]) -> Iterator[str]:
-    """Yields the assumptions that may matter, those with the most bytes first.
+    """Yields lines on the assumptions: failed watchers, then those with the most bytes first.
 
     Leaves out the assumption that values were not computed, because each read of such a value has
     an assumption of its own.
@@ -45,10 +45,10 @@ def assumed_lines(assumptions: Sequence[Assumed]) -> Iterator[str]:
 
 
 def _named(assumed: Assumed) -> str:
-    """Returns where an assumption applies: the text that is printed before the assumption.
+    """Returns where an assumption applies, as printed before the assumption.
 
-    The text is a line of the script, or the name of an operation. After the name, the text has the
-    script's line if `_matters` returns True, and `Assumed.bytes` if known.
+    This is a line of the script, or the name of an operation. If `_matters` returns True, the
+    script's line follows the name. `Assumed.bytes` follows too, if known.
     """
     if assumed.what in _AT_LINES and assumed.line:
         return assumed.line

@@ -26,7 +26,10 @@ def caveats(p: PredictionParts) -> Iterator[str]:
 
 
 def caveats_of_run(p: PredictionParts) -> Iterator[str]:
-    """Yields the sentences without those about refused writes, which a fit tells of all trials."""
+    """Yields the sentences of `caveats`, except the one about refused writes.
+
+    A fit reports the refused writes of the trial that has the most of them.
+    """
     if p.stopped is not None:
         yield stopped_text(p.stopped)
     if is_in_pieces(p):

@@ -3,9 +3,9 @@
 One rank runs alone first. It reports the process groups that the script makes. It also reports
 through which groups ranks send to each other (send/recv): these groups connect the stages of a
 pipeline. Stages differ in their memory, so the first, the second and the last stage are run. Each
-of these stages is run with two ranks: its rank in the job's first pipeline, and its rank in the
-last. The memory of the two ranks may differ, because the last part is the smallest if a tensor or
-the data is divided into unequal parts.
+of these stages is run with two ranks: one from the job's first pipeline, and one from its last
+pipeline. If a tensor or the data is divided into unequal parts, the last pipeline gets the smallest
+part, so the memory of the two ranks may differ.
 """
 
 from __future__ import annotations

@@ -220,9 +220,9 @@ class PredictionParts:
             script would run out of memory; None if the card is large enough for the whole range.
         why_unknown: Why `fits` is unknown; None if it is known.
         headroom_bytes: The memory that stays free at the peak, on the card and in the shared memory
-            that requests may spill into. If the program's own limit leaves less, this is the rest
-            of the limit. Negative if memory is missing. The memory of all processes on the card is
-            subtracted.
+            that requests may spill into. All processes on the card count. If the program's own
+            limit leaves less free, the figure is what the limit leaves. Negative if memory is
+            missing.
         limit_bytes: The program's own limit on PyTorch's reserved memory, as set by
             `set_per_process_memory_fraction`. If the program set several limits, this is the one
             with the least room left. None if the program set no limit.

@@ -1,7 +1,7 @@
 """Draws memory over a run in the terminal: stacked areas of block characters.
 
-A cell shows the category at the height of the cell's middle. Each category has a texture and a
-colour, so that the picture is readable without colours too.
+A character covers a range of sizes, and shows the category in the middle of that range. Each
+category has a texture and a colour, so that the picture is readable without colours too.
 """
 
 from __future__ import annotations

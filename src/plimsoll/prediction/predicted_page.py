@@ -61,8 +61,8 @@ def write_page(
 ) -> ViewResult:
     """Writes the page of recorded runs.
 
-    If a script does not fit, the page shows its run on a card with unlimited memory. The prediction
-    of such a script has its figures from the same run.
+    If a script does not fit, the page shows its run on a card with unlimited memory. The peaks in
+    the script's prediction come from the same run.
 
     Args:
         requests: The requests that `recorded` yields.

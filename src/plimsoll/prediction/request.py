@@ -46,7 +46,7 @@ class Request:
         survey: The file for a `Survey` of the program; None to make no survey.
         room: The GPU memory that the survey assumes PyTorch and NCCL can use; None for no bound.
         finds_least: Whether to find the least GPU memory with which the script runs. If true, the
-            answer does not say on which cards, apart from the requested one, the script fits.
+            prediction's `other_cards` is empty.
         files: New texts for files that the script reads, by the file's absolute path. The files
             themselves stay as they are.
         scratch: The temporary folder in which the script runs, or None.

@@ -78,7 +78,10 @@ def room_text(use: ServingUse) -> str:
 
 
 def serving_why(p: PredictionParts) -> str | None:
-    """Returns why the engine takes so much, or refuses to start; None if unknown."""
+    """Returns why the engine refuses to start, cannot wake, or has so large a KV cache.
+
+    Returns None if the reason is unknown.
+    """
     use = p.serving
     if use is None:
         return None

@@ -18,10 +18,10 @@ _MOST_UNEVEN = 2
 _FEWEST_STEPS = 4
 """The fewest steps for a result: the first is unusual, and the last may have a short batch."""
 _AT_LEAST, _LEAST_SHARE = 2, 1 / 8
-"""How many steps must reach the largest peak, for `steady_from` to accept a step.
+"""How many steps, and which share of them, must reach the largest peak in `steady_from`.
 
-`steady_from` counts this step and all later ones. At least two of them, and at least an eighth,
-must reach the largest of their peaks.
+To accept a step, `steady_from` looks at this step and all later steps. At least two of these steps,
+and at least an eighth of them, must reach the largest peak among them.
 """
 _ROUNDING = 1e-3
 """Peaks whose relative difference is less than this count as equal.

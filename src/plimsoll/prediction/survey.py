@@ -67,10 +67,10 @@ class OptimizerUse:
 
     @property
     def is_a_librarys(self) -> bool:
-        """Whether a library makes the optimizer.
+        """Whether a library seems to make the optimizer.
 
-        This is also so if the same line of the script makes and steps it. Such a line calls a
-        library, as in `trainer.train()`.
+        True if no line of the script is known to make the optimizer, or if the same line makes and
+        steps it. Such a line calls a library, as in `trainer.train()`.
         """
         return self.made is None or self.made == self.stepped
 

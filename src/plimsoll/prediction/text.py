@@ -314,8 +314,8 @@ def host_row(peak_bytes: int, bounds: tuple[int, int] | None) -> str:
 def _figure(size: int, bounds: tuple[int, int] | None, decides: str = "") -> str:
     """Formats a figure and its range.
 
-    If the figure depends on the host's pace, shows only the range, because the figure is then one
-    end of it.
+    If the figure depends on the host's pace, the figure is one end of its range. The text then has
+    only the range.
     """
     by = f", depending on {decides}" if decides else ""
     if bounds is not None and decides.startswith(PACE):

@@ -150,8 +150,8 @@ def check_settings(settings: Any) -> dict[str, Any]:
     """Returns a copy of a recording's settings if they are possible.
 
     Raises:
-        DamageError, AttributeError, TypeError or ValueError: If the settings are no dictionary, or
-            one of them is impossible, such as an unknown allocator.
+        DamageError, AttributeError, TypeError or ValueError: If the settings are not a dictionary,
+            or one of them is impossible, such as an unknown allocator.
     """
     if not isinstance(settings, dict):
         raise DamageError("the settings are not a dictionary")

@@ -58,7 +58,8 @@ class EventBatch:
     Attributes:
         action: Codes of `Action`, uint8.
         address: Device addresses; for an `oom`, the bytes that were free on the device. uint64.
-        size: Bytes: the requested size for `alloc` and frees, the rounded one for an `oom`. uint64.
+        size: Bytes. For `alloc` and frees, the requested size; for an `oom`, the size after
+            rounding. uint64.
         stream: Stream handles; 0 is the default stream. uint64.
         time_us: Microseconds since the epoch. int64.
         pool_first: First half of the private pool's id; both halves are 0 for the default pool.

@@ -1,10 +1,10 @@
 """Runs an engine whose workers are daemon processes, each a rank with its own card.
 
-Run it as `engine_workers.py RANKS HOW`. The engine's finalizer ends the workers. The ranks share
-buffers of torch.distributed's symmetric memory, and all-reduce data in them. HOW is "well" or
-"full". With "full", the last rank asks for more memory than its card has, catches the error and
-lives on. The other ranks wait in an all-reduce, and the engine fails. plimsoll notes the stage of
-engines that it knows, such as loading weights. This program notes the stage of its own engine.
+Run it as `engine_workers.py RANKS HOW`. The ranks all-reduce data in torch.distributed's symmetric
+memory. The engine's finalizer ends the workers. HOW is "well" or "full". With "full", the last rank
+requests more memory than its card has, catches the error and waits for its end. The all-reduce of
+the other ranks fails, and the engine raises an error. plimsoll notes stages, such as loading
+weights, only of engines that it knows. So the workers note the stages of this engine themselves.
 """
 
 from __future__ import annotations

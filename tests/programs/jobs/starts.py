@@ -1,4 +1,4 @@
-"""Starts a process that prints its GPU, or its modules if KIND is "plain": starts.py KIND."""
+"""Starts a process as the argument says. The process prints its GPU; with "plain", its modules."""
 
 import os
 import subprocess

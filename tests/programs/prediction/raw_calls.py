@@ -51,8 +51,8 @@ for thread in threads:
 file = call(_OPEN, ctypes.c_char_p(b"opened"), os.O_WRONLY | os.O_CREAT, 0o600)
 assert os.write(file, b"text") == 4
 if "scratch" in os.environ.get("LD_PRELOAD", ""):
-    # libgomp waits like this. No other thread wakes this thread. After a short time, the wait fails
-    # with EAGAIN, due to plimsoll's preloaded library that redirects writes.
+    # libgomp waits like this, without a timeout. plimsoll's preloaded library adds a short timeout.
+    # No thread wakes this thread, so the call times out, and the library makes it return EAGAIN.
     word = ctypes.c_int(7)
     waited = call(_FUTEX, ctypes.cast(ctypes.pointer(word), ctypes.c_void_p), _WAIT, 7)
     assert waited == -errno.EAGAIN, waited

@@ -2,9 +2,9 @@
 //
 // Live blocks never overlap. A block belongs to the stream that requested it. After `free`, nothing
 // reuses the block until the work queued before `free` is complete on every stream that
-// `record_stream` named. The block's own stream may reuse the block without waiting for its own
-// work, because a stream runs its work in order. Any other stream may reuse the block's memory only
-// after the work of the block's own stream is complete, too. A failed request throws OutOfMemory.
+// `record_stream` named. Before another stream reuses the block's memory, the work of the block's
+// own stream must be complete, too. The own stream need not wait for its own work, because a stream
+// runs its work in order. A failed request throws OutOfMemory.
 // It changes the counters and the history, and may return cached memory to the driver, but has no
 // other effect. An allocator is not thread-safe. Its owner serializes calls.
 #pragma once

@@ -35,8 +35,8 @@ struct Block {
   // here. The piece now serves another address.
   Piece* piece = nullptr;
   std::vector<StreamId> stream_uses;  // other streams that used the block since it was allocated
-  // When the block was freed, in counts instead of seconds. Native counts how often its pool was
-  // searched for a free block, and elastic counts the frees in its arena.
+  // A count at the moment when the block was freed. Native: how often the pool had been searched
+  // for a free block. Elastic: how many blocks had been freed in the arena.
   std::uint64_t age_base = 0;
   Bytes shared = 0;  // elastic: how much of a used block lies in shared memory
   // Elastic: this block's number among the blocks that may lie in shared memory. Blocks that the
@@ -55,7 +55,7 @@ struct Block {
   std::uint32_t segment_number = 0;  // native, uncached: SegmentInfo::number of the block's segment
   bool allocated = false;
   // False if the block has no memory. Also false if the block is retired: memory is still mapped at
-  // its addresses, but no longer serves them.
+  // the block's addresses, but now serves other addresses.
   bool mapped = true;
   bool retired = false;   // elastic: still mapped, but its memory now serves another address
   bool borrows = false;   // elastic: when freed, may have pieces to return (lending.h)

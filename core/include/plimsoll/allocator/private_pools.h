@@ -4,8 +4,8 @@
 // A pool is created at its first use. The allocator may drop the pool once it has 0 uses. A capture
 // lasts from `begin_capture` to `end_capture`, for example while PyTorch captures a CUDA graph. A
 // capture has a filter and a pool. The requests that pass the filter go to the pool. If a request
-// passes the filters of several captures, the capture that began last gets it; before PyTorch 2.10,
-// the capture that began first.
+// passes the filters of several captures, the pool of the capture that began last gets it. Before
+// PyTorch 2.10, the pool of the capture that began first gets it.
 #pragma once
 
 #include <algorithm>

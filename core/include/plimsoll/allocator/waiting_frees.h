@@ -33,8 +33,8 @@ class WaitingFrees {
   WaitingFrees(Driver& driver, std::function<void(Block*)> finish)
       : driver_(driver), finish_(std::move(finish)) {}
 
-  // Starts to free a block. Call it only while no capture runs. Records an event on every other
-  // stream that used the block. If the driver fails, keeps no event and throws DriverError.
+  // Starts to free a block. Call it only while no capture runs. Records an event on each stream in
+  // the block's `stream_uses`. If the driver fails, keeps no event and throws DriverError.
   void wait(Block* block) { wait(block, block->stream_uses); }
   // Starts to free a block during a capture.
   void defer(Block* block) { deferred_.push_back(block); }

@@ -16,7 +16,7 @@ class ObjectPool {
     *object = T{};
     return object;
   }
-  // Returns a recycled object, which still has the content that it had at `recycle`, or a new one.
+  // Does what `make` does, but a recycled object keeps the content that it had at `recycle`.
   T* make_unset() {
     if (free_.empty()) grow();
     T* const object = free_.back();

@@ -1,5 +1,4 @@
-// The newest events of one device. A ring buffer keeps a limited number of them; index 0 is the
-// oldest event that it still has.
+// A ring buffer of the newest events of one device. Index 0 is the oldest event in the buffer.
 #pragma once
 
 #include <cstddef>

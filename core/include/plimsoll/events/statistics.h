@@ -90,8 +90,8 @@ struct Statistics {
   bool operator==(const Statistics&) const = default;
 
   // Returns the counters by flat names such as "allocated_bytes.all.peak", as
-  // torch.cuda.memory_stats() does. PyTorch has num_oom_rejections from 2.12 on. `with_tiers` adds
-  // plimsoll's own counters: shared_*, paused_* and num_spills.
+  // torch.cuda.memory_stats() does. `with_oom_rejections` adds num_oom_rejections, which PyTorch
+  // has from 2.12 on. `with_tiers` adds plimsoll's own counters: shared_*, paused_* and num_spills.
   [[nodiscard]] std::vector<std::pair<std::string, std::int64_t>> flatten(
       bool with_oom_rejections, bool with_tiers = false) const;
 };

@@ -48,9 +48,9 @@ class RecordedPools {
   }
 
  private:
-  // Returns whether a graph made the pool. If torch.cuda.MemPool or graph_pool_handle() made it,
-  // `first` is 0, and the two cannot be told apart. So this class treats a pool from
-  // graph_pool_handle() as a MemPool's, even if a graph uses it.
+  // Returns whether a graph made the pool. Pools from torch.cuda.MemPool and graph_pool_handle()
+  // have 0 as `first`. A recording does not show which of the two made a pool, so this class treats
+  // each such pool as a MemPool's, even if a graph uses the pool.
   [[nodiscard]] static bool is_of_graph(PoolId pool) { return pool.first != 0; }
 
   Allocator& allocator_;

@@ -2,7 +2,8 @@
 // class concludes for example whether the program emptied the cache.
 //
 // A run holds the recorded events since the last request or free: segments taken or returned, frees
-// completed. Only the end of a run shows whether a request ends it.
+// completed. The replay interprets these events at the end of the run, because the request that
+// ends the run may be their cause.
 #pragma once
 
 #include <algorithm>
@@ -24,7 +25,7 @@ struct Difference {
 
 // The kind of allocator that was recorded. Each kind gives memory back in its own way.
 enum class RecordedAllocator : std::uint8_t {
-  native,    // PyTorch's own; acts between requests only if the program calls it
+  native,    // PyTorch's own; between requests, acts only when the program calls the allocator
   elastic,   // moves memory by itself, unmapping and mapping it in one run
   uncached,  // gives a block's memory back to the driver within the call that frees it
 };
@@ -67,7 +68,8 @@ class RecordedRun {
   [[nodiscard]] bool released_any() const {
     return released_any([](const TraceEvent&) { return true; });
   }
-  // Returns the one pool whose memory was released; nothing if there is none, or several.
+  // Returns the pool whose memory this run released; nothing if the run released no memory, or
+  // memory of several pools.
   [[nodiscard]] std::optional<PoolId> emptied_pool() const;
 
   // Compares the allocator's `history` with this run and with `request`, the request that ended the

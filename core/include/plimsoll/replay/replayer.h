@@ -136,7 +136,8 @@ class Replayer {
   ReplayOptions options_;
 
   std::uint64_t index_ = 0;  // number of the current event
-  // The previous event, if it requested a free; the current event shows how that free ends.
+  // The previous event, if it requested a free. If the current event completes this free, the free
+  // waited for no stream.
   std::optional<TraceEvent> free_;
   RecordedRun run_;
   RecordedBlocks blocks_;

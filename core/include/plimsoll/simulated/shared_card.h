@@ -7,10 +7,10 @@
 //
 // The file also has the most bytes that all processes held at the same time. On a real GPU, the
 // processes may reach their peaks at other moments than in the simulation, and so hold more at the
-// same time. The file therefore has an upper bound, too. The bound adds up the peaks of processes
-// that ran at the same time, but not of processes that never did. For this, time is divided into
-// periods: a new one begins whenever a process begins or ends. The bound of a period is the sum of
-// the peaks that the processes reached in the period. The file has the highest of these bounds.
+// same time. The file therefore has an upper bound, too. For the bound, time is divided into
+// periods. A new period begins whenever a process begins or ends, so all processes of a period run
+// at the same time. The bound of a period is the sum of the peaks that its processes reached in the
+// period. The file has the highest of these bounds.
 //
 // SharedCard works on Linux; elsewhere its constructor throws.
 #pragma once

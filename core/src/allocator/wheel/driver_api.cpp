@@ -19,8 +19,8 @@ template <auto Function, typename... Numbers>
 int call(plimsoll_driver* driver, Numbers... numbers) {
   return code((of(driver).*Function)(numbers...));
 }
-// Calls a `Function` of the driver that takes one number and makes something from it. For example,
-// `reserve` takes a size and makes an address. Stores the result in `made`.
+// Calls the driver's `Function` with one number, and stores the result in `made`. For example,
+// `reserve` takes a size and makes an address.
 template <auto Function>
 int make(plimsoll_driver* driver, std::uint64_t of_what, std::uint64_t* made) {
   return code((of(driver).*Function)(of_what, *made));

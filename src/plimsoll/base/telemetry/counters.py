@@ -68,9 +68,9 @@ class DeviceCounters:
         allocated_bytes: Bytes in live blocks.
         active_bytes: Bytes in live blocks, and in freed blocks that another stream might still use.
         reserved_bytes: Bytes reserved from the driver, on the card and in host memory.
-        fragments_bytes: Free bytes in segments that are partly in use. The elastic allocator maps
-            memory in pieces, so it counts free bytes in pieces that are partly in use. None if
-            there are too many free blocks (thousands) to count.
+        fragments_bytes: Free bytes in segments that are partly in use. For the elastic allocator,
+            which maps memory in pieces: free bytes in pieces that are partly in use. None if this
+            allocator has too many free blocks (thousands) to add up.
         shared_bytes: The part of `reserved_bytes` in host memory.
         shared_allocated_bytes: The part of `allocated_bytes` in host memory.
         peak_allocated_bytes: The most allocated since the last reset.

@@ -41,7 +41,7 @@ class ExitSummary:
         peak_pinned_bytes: The most page-locked memory that PyTorch's host allocator held, for all
             GPUs of the process.
         torch_peak_reserved_bytes: The most that PyTorch's own allocator would have reserved. If
-            this allocator would have run out of memory, the most until that moment.
+            PyTorch's allocator would have run out of memory, the most until then.
         torch_num_ooms: How often PyTorch's own allocator would have run out of memory.
         plan: A line that says how far the allocator followed its plan, or why it dropped the plan;
             None without a plan.

@@ -70,7 +70,7 @@ CONTEXT_PARTS = (
 - solver_handle: cuSOLVER's handle of each further thread.
 - fourier: cuFFT.
 
-The enumeration Library of csrc/device/runtime.h has the same order.
+The enumeration Library of torch/simulated/csrc/device/runtime.h has the same order.
 """
 OF_TRAINING = ("made", "kernels", "blas", "blas_handle", "stacks")
 """The parts of a context that most training programs load. "made" is the new context itself."""
@@ -96,9 +96,9 @@ class CardFile:
             Each value has three sizes: for the forward pass, the gradient of the input and the
             gradient of the weight.
         searches: The bytes of cudnn.benchmark's workspaces, by the description of the convolution,
-            for the same three passes. The search was repeated several times. Each pass has four
-            numbers: the largest workspace during a search; then the smallest, the median and the
-            largest workspace of the plan that cuDNN chose.
+            for the same three passes. cuDNN searched three times for the fastest plan of each pass.
+            A pass has four numbers: the most that a search took, and the workspaces of the three
+            plans found, the smallest first.
         checks: Pairs of measured and predicted bytes, by the name of what takes the memory.
     """
 

@@ -225,10 +225,10 @@ def _read(
 
 
 def _parts_like(measured: dict[str, Any], context_bytes: int) -> dict[str, int]:
-    """Estimates `context_parts` for a context of this size from those of a measured card.
+    """Estimates a card's `context_parts` from those of a measured card.
 
-    Scales each part with the size of the context, and rounds it to 2 MiB, the driver's unit. "made"
-    gets the rest, so that it and the parts that a training step loads add up to `context_bytes`.
+    Scales each part with the size of the context, and rounds the part to 2 MiB, the driver's unit.
+    Then sets "made" so that the parts in `OF_TRAINING` add up to `context_bytes`.
     """
     share = context_bytes / measured["context_bytes"]
     parts = {

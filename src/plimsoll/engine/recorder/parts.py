@@ -2,8 +2,8 @@
 
 The newest part of `run.plim` is `run.plim` itself; the part before it is `run.earlier.plim`. Each
 part begins with a picture of memory: the segments, and the call stack and the label of each live
-block. So a part can be read without the parts before it. The recorder makes the file of a part when
-the part has events, so that `run.plim` is never empty for long.
+block. So a part can be read without the parts before it. The recorder makes the file of a part with
+the part's first events. Until then, `run.plim` is the part before it.
 """
 
 from __future__ import annotations
@@ -106,14 +106,15 @@ class LiveBlocks:
                 self._stacks.pop(block, None)
 
     def picture(self, segments: Segments) -> tuple[Segments, list[tuple[int, int, int]], int]:
-        """Returns a picture of memory that has the call stack of each block.
+        """Returns the segments with call stacks, and the labels of live blocks.
 
-        Blocks that are not in the picture are forgotten.
+        Forgets all blocks that are not live in `segments`.
 
         Returns:
-            First, the segments. Second, the device, the address and the number of each label.
-            Third, the number of blocks for which the picture and the events disagree on whether
-            the block is live. Such a block changed while the picture was taken.
+            First, the segments with the call stack of each block. Second, for each label: the
+            device and the address of its block, and the label's number. Third, the number of blocks
+            that are live only in `segments`, or only by the events. Such a block changed while the
+            segments were read.
         """
         live = {
             (device, block.address)

@@ -357,8 +357,9 @@ class Allocator:
     def memory_stats(self) -> dict[str, int]:
         """Returns all counters by the keys of torch.cuda.memory_stats(), sorted.
 
-        If requests may spill, `shared_allocated_bytes`, `shared_reserved_bytes`, `paused_bytes` and
-        `num_spills` are added. PyTorch's own counters include dedicated and shared memory.
+        If requests may spill, the counters include `shared_allocated_bytes`,
+        `shared_reserved_bytes`, `paused_bytes` and `num_spills`. PyTorch's own counters count
+        dedicated and shared memory together.
         """
         return dict(sorted(self.engine.statistics(tiers=self.engine.may_spill).items()))
 

@@ -43,11 +43,11 @@ _SHIFT = np.uint64(29)
 
 @dataclass(frozen=True)
 class Passages:
-    """The distinct passages of one row, each with the last allocation of its first occurrence.
+    """The distinct passages of one row.
 
     Attributes:
         hashes: The hash of each passage, sorted. uint64.
-        event: The event of the passage's last allocation. int64.
+        event: The event of the last allocation in each passage's first occurrence. int64.
         line: The source line of that allocation, as an index into `RankSummary.names`. int32.
         bytes: The size of that allocation. int64.
         complete_below: A bound for hashes. Every passage of the row whose hash is below this bound

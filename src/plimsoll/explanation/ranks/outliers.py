@@ -30,9 +30,9 @@ _KINDS: tuple[OutlierKind, ...] = ("out_of_memory", "leak", "fragmented", "full"
 # excess.
 _LEAST_MORE = 0.25
 _LEAST_PASSING = (
-    # A rank is also "full" if the memory that a step both allocates and frees exceeds the group's
-    # median by this share of the median peak. Uneven shards hardly change the size of that memory,
-    # so this share is smaller than `_LEAST_MORE`.
+    # A rank can also be "full" because a step allocates and frees more memory than on other ranks.
+    # The excess over the group's median must exceed this share of the group's median peak. Uneven
+    # shards hardly change this memory, so the share is smaller than `_LEAST_MORE`.
     0.08
 )
 # A "fragmented" rank has more unallocated reserved memory than its group's median. The difference
@@ -294,15 +294,15 @@ def _values(
     of: Callable[[RankSummary], int],
     spread: Callable[[NDArray[np.float64]], float] = deviation,
 ) -> Iterator[tuple[Sequence[RankSummary], NDArray[np.float64], float]]:
-    """Yields each group that has at least two ranks, with the ranks' values and a usual spread.
+    """Yields each group of at least two ranks, with the ranks' values and their usual spread.
 
     The value of a rank is `value_of(rank)`. The spread tells how far such a value usually lies from
     the group's median.
 
-    All groups have the same relative spread. It is the spread of all ranks' relative deviations: a
-    value's distance from its group's median, divided by the group's scale. That scale is the median
-    of `of(rank)` in the group. The spread of a group is the relative spread times the group's
-    scale.
+    The spread is estimated from all groups together. The scale of a group is the median of
+    `of(rank)`. Each value's distance from its group's median is divided by the group's scale.
+    `spread` turns these ratios into one number. This number times a group's scale is the group's
+    spread.
     """
     known = [team for team in teams if len(team) > 1]
     values = [np.array([value_of(one) for one in team], dtype=np.float64) for team in known]

@@ -147,7 +147,8 @@ def _by_passages(summaries: list[RankSummary]) -> list[list[RankSummary]]:
     homes = {id(part): [*part] for part in chosen}
     for i in sorted(set(range(total)) - inside):
         # If rank i's recording is truncated, `missing[j, i]` is large even for similar ranks, but
-        # `missing[i, j]` is small. So the smaller of these two values decides first.
+        # `missing[i, j]` is small. So the smaller of these two values decides, and the larger one
+        # only in a tie.
         nearest = min(
             chosen,
             key=lambda part: min((min(missing[i, j], missing[j, i]), distance[i, j]) for j in part),

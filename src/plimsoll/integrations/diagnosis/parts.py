@@ -18,7 +18,7 @@ class Installed:
     Attributes:
         name: Its name as printed.
         version: The installed version; None if it is missing.
-        note: The purpose of a missing package, if no printed ability shows that purpose; else None.
+        note: The purpose of a missing package; None if the printed abilities already show it.
     """
 
     name: str

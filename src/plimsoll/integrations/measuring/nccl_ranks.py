@@ -32,9 +32,10 @@ def one_rank() -> int:
 
 
 def two_ranks() -> dict[str, int]:
-    """Runs one rank on each of two cards; the job creates a communicator, then uses it.
+    """Runs a job with one rank on each of two cards.
 
-    Returns the bytes that NCCL has taken on the first card by the end of each step of the job.
+    Returns the bytes that NCCL holds on the first card after it creates the communicator, after a
+    collective, and after a send.
     """
     import torch  # noqa: F401  once, for both ranks
 

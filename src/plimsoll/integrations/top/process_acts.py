@@ -119,9 +119,10 @@ def write_snapshot(
 
 
 def snapshot_path(use: ProcessUse, folder: Path) -> Path:
-    """Returns an unused path; the file's name has the rank, or the process id if no rank is known.
+    """Returns the path of a new file whose name contains the rank.
 
-    `plimsoll explain` reads the rank from the names of the files in a folder.
+    `plimsoll explain` reads the rank from the names of the files in a folder. If no rank is known,
+    the name contains the process id instead.
     """
     rank = None if use.process is None else use.process.place.rank
     who = str(use.pid) if rank is None else f"rank{rank}"

@@ -57,8 +57,8 @@ class Order:
         is_reversed: Whether the order is reversed.
         containing: A text that the program, the process id or the GPU must contain.
         parent_of: A function that returns the parent of a process, to show a tree; None for a list.
-        name_of: A function that returns a process's name. The tree calls it for a process that
-            uses no GPU itself, but is an ancestor of several that do.
+        name_of: A function that returns a process's name. The tree needs it for common ancestors,
+            such as a job's launcher, that use no GPU themselves.
     """
 
     sort: SortKey = "driver"

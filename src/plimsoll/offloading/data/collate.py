@@ -141,7 +141,7 @@ class _Arena:
 
     @property
     def left(self) -> int:
-        """Returns the unused bytes of the slot; memory of dropped tensors is not reused."""
+        """Returns how many bytes at the slot's end are still unused."""
         return int(self.size - self._end)
 
     def has(self, tensor: Any) -> bool:
@@ -159,7 +159,10 @@ class _Arena:
         return tensor
 
     def place(self, tensor: Any) -> int:
-        """Returns a tensor's byte offset in the slot; copies the tensor there first if needed."""
+        """Returns the offset of a tensor in the slot, in bytes.
+
+        A tensor that lies elsewhere is first copied into the slot.
+        """
         if self.has(tensor):
             return int(tensor.storage_offset() * tensor.itemsize)
         place = _HEADER + self._end

@@ -95,7 +95,7 @@ class HostMemory:
             self._buffers.give_back(staged.buffer)
 
     def bury(self, staged: Staged) -> None:
-        """Queues a batch that was never copied. The next `stage` gives back the batch's buffer.
+        """Makes the next `stage` give back the buffer of a batch that was never copied.
 
         Takes no lock, so that a finalizer may call it at any time.
         """

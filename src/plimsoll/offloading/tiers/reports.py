@@ -40,7 +40,7 @@ def memory_stats(device: int | None = None) -> dict[str, int]:
 
 
 def memory_summary(device: int | None = None, *, abbreviated: bool = False) -> str:
-    """Returns PyTorch's summary table; lines on dedicated and shared memory and on regions follow.
+    """Returns PyTorch's summary table, followed by lines on each tier and each region.
 
     >>> print(plimsoll.memory_summary(abbreviated=True))  # doctest: +SKIP
 

@@ -40,7 +40,7 @@ def fuse_loss(model: torch.nn.Module) -> None:
 
     Raises:
         InputError: If the model is no causal language model of Transformers with a linear head, or
-            if its `forward` was replaced. Also if the model does more with its logits than to
+            if its `forward` was replaced. Also if the model does more with its logits than
             compute the loss from them, for example if it caps or scales them.
     """
     inner, head = _language_model(model)

@@ -31,8 +31,8 @@ class Card:
         device: The card's number on that machine.
         takes: For each process id, the most that nvidia-smi would show of the process, in bytes.
         together_bytes: The most that all processes had at the same time.
-        at_most_bytes: The most that all processes could have had at the same time. At other speeds
-            of the processes, their peaks may coincide.
+        at_most_bytes: The most that all processes would have had at the same time if their peaks
+            coincided. They may coincide if the processes run at other speeds.
         is_complete: Whether every process could write its use.
     """
 

@@ -157,7 +157,7 @@ def _can_end(frames: list[FrameType]) -> bool:
 
 
 def _trainer_state(frame: FrameType) -> Any:
-    """Returns the state of a transformers Trainer if the frame runs its method; otherwise None."""
+    """Returns the state of transformers' Trainer; None if the frame runs none of its methods."""
     state: Any = state_of_trainer(variables_of(frame))
     is_own = state is not None and type(state).__module__.startswith("transformers.")
     return state if is_own else None

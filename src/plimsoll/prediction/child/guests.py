@@ -93,7 +93,7 @@ def _cause_on(name: str, card: Card, ranks: list[ProcessReport]) -> Cause | None
 
 
 def _noted(rank: ProcessReport, name: str) -> OnOtherCard | None:
-    """Returns a rank's note about a card; None without one. `name` is that of the card's file."""
+    """Returns a rank's note about the card whose file is `name`; None if there is no note."""
     return next((each for file, each in _all_noted(rank) if file == name), None)
 
 

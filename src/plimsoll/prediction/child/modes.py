@@ -99,7 +99,7 @@ class Groups(AsItIs):
         super().__init__(request)
 
     def begin(self) -> None:
-        """Begins as `AsItIs` does, and ends the process at the first communication."""
+        """Does what `AsItIs.begin` does, and lets the first communication end the process."""
         super().begin()
         self.simulation.end_with_sends(self._tell)
 

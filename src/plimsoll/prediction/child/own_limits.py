@@ -28,8 +28,8 @@ class TightestLimit:
 
     Attributes:
         limit_bytes: The most that PyTorch may reserve.
-        left_bytes: The least distance of reserved memory below the limit while the limit applied;
-            negative if reserved memory exceeded it.
+        left_bytes: `limit_bytes` minus the most that PyTorch reserved from the driver while the
+            limit applied. Negative if that exceeded the limit.
     """
 
     limit_bytes: int

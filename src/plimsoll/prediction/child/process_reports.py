@@ -119,8 +119,8 @@ def _on_card(found: dict[str, Any], *, depends: bool) -> tuple[int, int] | None:
     """Returns the least and the most that `device_used_bytes` can be; None if it is certain.
 
     NCCL's memory and reserved memory may each be known only as a range. All other memory on the
-    card is taken as certain. If `depends` is set, an assumption of the prediction makes the memory
-    uncertain. Then the result is a range even if NCCL's memory and reserved memory are certain.
+    card is taken as certain. If `depends` is set, the memory may depend on data that plimsoll does
+    not know. The result is then always a range, even if its two ends are equal.
     """
     nccl, reserved = found["nccl_range_bytes"], _bounds(found, "reserved")
     if not (depends or nccl or reserved):

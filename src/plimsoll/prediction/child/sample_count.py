@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from plimsoll.base.watchers import Watchers
 
 _MOST_RESULTS = 64
-"""The number of latest module results that `SampleCount` remembers."""
+"""How many of the latest module results `SampleCount` remembers."""
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,8 @@ class Samples:
 
     Attributes:
         loaded: The samples from loaders; if the program trains, those that reached a backward pass.
-        called: For each id that `SampleCount.end_step` gets, the samples that modules got up to the
-            latest step with this id.
+        called: The samples that modules got, summed over the steps of each optimizer. The keys are
+            ids as in `SampleCount.end_step`.
     """
 
     loaded: int
@@ -134,8 +134,9 @@ class SampleCount:
         The batches were evaluated if the program called a module after the loader yielded the last
         of them. Otherwise the program has only loaded the batches ahead.
 
-        Frameworks evaluate a loader's last batch after the loader has ended. So each call of this
-        method before the next backward pass moves the end of the evaluation.
+        A framework may evaluate a loader's last batch after the loader has ended. So the end of an
+        evaluation is a guess: each call of this method before the next backward pass notes a later
+        end.
         """
         waiting = self._waiting.get(loader)
         if waiting is not None and waiting.calls < self._calls:

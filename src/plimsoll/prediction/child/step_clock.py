@@ -173,7 +173,7 @@ class StepClock:
         self._samples.install(torch, self._simulation.watchers)
 
     def note_forward(self, module: Any, arguments: tuple[Any, ...]) -> None:
-        """Notes a module's call; in a program without optimizers it may begin a step."""
+        """Notes a module's call. In a program without optimizers, the call may begin a step."""
         if self._by_optimizer and not self._has_gradients():
             self._samples.note_call(arguments, is_outermost=False)
             return

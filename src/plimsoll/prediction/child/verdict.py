@@ -31,9 +31,9 @@ def fullest(
 
     Args:
         own: The program's own process.
-        reports: All processes that used a GPU.
+        reports: The reports of all processes that used a GPU.
         ranks: The ranks among the processes.
-        cards: The used cards.
+        cards: The cards that the program used.
     """
     if known := [each for each in ranks if each.prediction]:
         most = max(known, key=lambda each: _lack_of_room(each, cards))
@@ -57,9 +57,10 @@ def verdict(
     """Returns the entries of a `PredictionParts` that depend on all processes, such as `fits`.
 
     Args:
-        found: The prediction of one process. Its `out_of_memory` is set if any process failed.
-        reports: All processes that used a GPU.
-        cards: The used cards.
+        found: The prediction of one process. Its `out_of_memory` is set if any process ran out of
+            memory.
+        reports: The reports of all processes that used a GPU.
+        cards: The cards that the program used.
         request: The request that the program ran for.
     """
     crowded = [card for card in cards.values() if len(card.takes) > 1 or _has_killed(card, reports)]

@@ -1,4 +1,4 @@
-"""Writes a changed script, with the command of its plan at its head."""
+"""Writes a changed script. Comments at its head list the changes and the command to run it."""
 
 from __future__ import annotations
 

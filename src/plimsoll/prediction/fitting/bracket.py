@@ -59,14 +59,14 @@ class Point:
 
     Attributes:
         value: The value.
-        fits: Whether the script fits and leaves the wanted headroom; None if it ran with unlimited
-            memory and took more than the card has.
+        fits: Whether the script fits and leaves the wanted headroom; None if the script ran with
+            unlimited memory and took more than the card has.
         spare_bytes: The memory left over, negative if memory is missing; None if the script ran out
             of memory.
         varying_bytes: The part of the script's memory that may depend on the value.
-        requested_bytes: The requested bytes at the peak, without rounding. With rounding, the small
-            growth of memory between small values would not show.
-        is_scout: Whether it ran with unlimited memory.
+        requested_bytes: The requested bytes at the peak, without rounding. Rounding would hide how
+            little memory grows between small values.
+        is_scout: Whether the script ran with unlimited memory.
     """
 
     value: int
@@ -137,10 +137,10 @@ class Bracket:
 
     @property
     def same_since(self) -> int | None:
-        """The smallest tried value that takes as much memory as all larger ones.
+        """The smallest known value that takes the same memory as every larger known value.
 
         None if `high` is known. Also None if the largest known value is less than `_PATIENCE` times
-        the result, because memory may still grow with larger values.
+        this value, because memory may still grow with larger values.
         """
         known = sorted(self._known, key=lambda each: each.value)
         if not known or self.high is not None:

@@ -55,7 +55,7 @@ def front_picture(
 ) -> Text:
     """Returns the picture.
 
-    The y axis is the memory that an attempt takes of the card. The x axis is the time of its step.
+    The y axis is the memory of the card that an attempt needs. The x axis is the time of a step.
 
     Args:
         front: The attempts for which no other takes less memory and less time.
@@ -109,7 +109,7 @@ def _cell(tried: Tried, upwards: Scale, across: Scale) -> Cell:
 
 
 def _free(cell: Cell, looks: dict[Cell, Look], columns: int) -> Cell:
-    """Returns the cell without a letter that is nearest to `cell`, in the same row."""
+    """Returns `cell`, or the nearest free cell in its row if `cell` already has a letter."""
     number, column = cell
     near = sorted(range(columns), key=lambda other: abs(other - column))
     return next((number, other) for other in near if (number, other) not in looks)

@@ -151,7 +151,7 @@ class Known:
         return self.seconds(attempt) * (1 + PER_CHANGE * len(attempt.changes))
 
     def price(self, attempt: Attempt, use: AllocatorUse) -> float:
-        """Returns the cost of an attempt, raised if the attempt almost or fully fills the GPU.
+        """Returns the cost of an attempt, raised if the GPU is full or almost full.
 
         If the GPU is full, PyTorch must release cached memory to continue. Such an attempt may not
         fit a real GPU, because the workspaces and the speed of the host may differ there.
@@ -172,10 +172,11 @@ class Known:
         return self._margins.get(frozenset(chosen), 0)
 
     def reach(self, kinds: set[str], chosen: Changes) -> int:
-        """Returns the lowest peak that `chosen` and measured changes of these kinds can reach.
+        """Returns the lowest peak that `chosen` can reach with measured changes of these kinds.
 
-        The peak follows from an attempt whose measured changes have these kinds and can save no
-        more. Its other changes must be in `chosen`. Returns 0 (no bound) without such an attempt.
+        plimsoll derives the peak from an attempt with measured changes of exactly these kinds, if
+        they seem to save all that they can. All other changes of this attempt are in `chosen`.
+        Returns 0 (no bound) if there is no such attempt.
         """
         inside = [
             attempt

@@ -27,9 +27,9 @@ class Trial:
             It can exceed the card's memory if the run had unlimited memory. None if the script
             fails.
         step_seconds: As in a `Prediction`; None if the script does not fit.
-        samples_per_second: The samples of a step on all ranks, as in a `Prediction`. If a step
-            accumulates the gradients of several batches, the samples of all these batches count.
-            None if unknown, or if the script does not fit.
+        samples_per_second: The samples that all ranks process in a second, as in a `Prediction`. If
+            a step accumulates the gradients of several batches, the samples of all these batches
+            count. None if unknown, or if the script does not fit.
         headroom_bytes: As in a `Prediction`; None if the script ran out of memory or failed.
         error: Why the script fails, if it does.
         host_peak_bytes: As in a `Prediction`.

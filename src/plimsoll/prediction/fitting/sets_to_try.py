@@ -238,10 +238,10 @@ class Sets:
     def _with_both(
         self, chosen: Changes, allocated: int, seconds: float, start: Attempt, target: int
     ) -> Iterator[tuple[Changes, int, float]]:
-        """Adds as much recomputation as possible, and offloading, to `chosen`.
+        """Yields `chosen` with recomputation and offloading, or nothing if they cannot help.
 
-        The offloading moves only as many bytes as recomputation leaves above the target. Yields
-        this set, or nothing if it cannot help.
+        The set recomputes as much as possible, and offloads only the bytes that still exceed the
+        target.
         """
         survey, saved = start.survey, start.allocated_bytes() - allocated
         assert survey is not None

@@ -105,7 +105,10 @@ def _thin(fit: FitParts) -> Iterator[str]:
 
 
 def _caveats(fit: FitParts) -> Iterator[str]:
-    """Yields the caveats of the largest value that fits; if none fits, of the least value tried."""
+    """Yields the caveats of the largest value that fits.
+
+    If no value fits, yields those of the least tried value.
+    """
     shown = [trial for trial in fit.curve if fit.largest in (None, trial.value)]
     for trial in shown[:1]:
         yield from (f"  {fit.vary} {trial.value}: {line}" for line in trial.caveats)
@@ -160,8 +163,8 @@ def _used(trial: Trial, total_bytes: int) -> str:
 def _verdict(trial: Trial, failing: int | None = None) -> str:
     """Returns the result of a trial in words.
 
-    If the trial left open whether its value fits, but the smaller value `failing` does not fit, the
-    trial's value does not fit either.
+    `failing` is a value that does not fit. No larger value fits either, even if the larger value's
+    own trial does not show it.
     """
     if trial.error is not None:
         return "the script fails"

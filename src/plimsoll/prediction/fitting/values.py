@@ -42,8 +42,8 @@ _STEP_TOLERANCE = 4
 """A bound for guessed steps, as a multiple of the search's tolerance.
 
 Some scripts accept only multiples of a number, which plimsoll calls the step. If the script's error
-does not name the step, plimsoll guesses it. plimsoll guesses a step above the bound only if no step
-up to the bound explains the failure. A wrong guess costs two runs.
+does not name the step, plimsoll guesses the largest step up to the bound that explains the failure.
+If there is none, plimsoll guesses the smallest step above the bound. A wrong guess costs two runs.
 """
 
 

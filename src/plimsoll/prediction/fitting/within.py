@@ -103,7 +103,8 @@ def fit_within(
         apply: The file for the changed script; None to write none. Comments at the file's head
             name the changes and the command that runs the file.
         view: The file for the page of `plimsoll.view`, which shows the unchanged script beside the
-            plan; None to write none. For the page, plimsoll runs both once more.
+            plan; None to write none. For the page, plimsoll runs the script again: unchanged,
+            and also with the plan if the plan changes anything.
         force: Whether to replace existing files.
         compiles: Whether to try `torch.compile` too, which takes longer.
         headroom: The part of `within` that stays free, such as "2GiB" or "5%" of the card. The

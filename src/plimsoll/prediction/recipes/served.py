@@ -109,7 +109,9 @@ def _long_name(word: str) -> str:
 
 
 def given(arguments: Sequence[str], *names: str) -> str | None:
-    """Returns the value of an engine's option, the last if it is repeated; None if not given.
+    """Returns the value of an engine's option; None if the option is not given.
+
+    If the option is repeated, returns its last value.
 
     Args:
         arguments: The arguments of the engine's server.

@@ -184,7 +184,7 @@ class EngineSearch:
     def _first(
         self, gpu: str, vary: str, settings: Mapping[str, str]
     ) -> tuple[float | None, EngineTrial | None]:
-        """Returns the first value to try, and the trial in which the engine chose it by default.
+        """Returns the first value to try, and the trial that showed it as the engine's default.
 
         The trial is None if the user set the value. The value is None if no value can help, or if
         the trial does not show whether memory suffices.

@@ -40,11 +40,15 @@ def sweep(
     """Predicts scripts and replays recordings, on each card and with each setting of a plan.
 
     Each row is the result of `predict` or `replay`. A table keeps the finished rows, and the next
-    sweep reuses them. It runs a case again if the case itself, its script or its recording has
-    changed. Modules that the script imports from its own folder or PYTHONPATH count too. So does
-    another version of plimsoll, of PyTorch or of the serving engine. plimsoll does not notice
-    changes of other files that a script reads, or of other installed packages. The row of a
-    failed case has the reason, and the next sweep tries the case again.
+    sweep reuses them. The next sweep runs a case again if one of these has changed:
+
+    - the case itself
+    - its script or recording
+    - a module that the script imports from its own folder or PYTHONPATH
+    - the version of plimsoll, PyTorch or the serving engine
+
+    plimsoll does not notice changes of other files that a script reads, or of other installed
+    packages. The row of a failed case has the reason, and the next sweep tries the case again.
 
     >>> import plimsoll
     >>> plan = {"scripts": ["train.py"], "gpus": ["L4", "H100"], "vary": {"--batch-size": [4, 8]}}
@@ -75,10 +79,10 @@ def sweep(
 
 
 def processes_of(plan: SweepPlan, processes: int | None) -> int | None:
-    """Returns how many cases to run at the same time. The result None means one for each core.
+    """Returns how many cases to run at the same time; None means one for each core.
 
-    If `processes` is None, fewer jobs run at the same time, because each of their ranks takes a
-    core.
+    If `processes` is None and the cases are jobs, divides the number of cores by the number of
+    ranks, because each rank takes a core.
     """
     if processes is not None or plan.ranks == 1:
         return processes

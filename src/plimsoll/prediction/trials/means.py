@@ -129,7 +129,7 @@ class ByLayer(_Silent):
         self.environment = scratch_layer.environment(self._folder, list(map(Path, settings.free)))
 
     def prepare(self) -> None:
-        """Checks that the trial's folder suits the scratch layer."""
+        """Checks that the scratch layer can use the trial's folder."""
         scratch_layer.check_folder(self._folder)
 
     def enter(self, to_holder: socket.socket) -> None:
@@ -167,7 +167,7 @@ class ByWall(ByLayer):
         os.close(listener)
 
     def begun(self, from_program: socket.socket) -> None:
-        """Receives the listener from the program's process; receives none if `enter` failed."""
+        """Receives the listener that `enter` sends. If `enter` failed, `listener` stays None."""
         _, files, _, _ = socket.recv_fds(from_program, 1, 1, socket.MSG_PEEK)
         if files:
             from_program.recv(1)

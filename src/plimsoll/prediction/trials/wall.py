@@ -45,10 +45,10 @@ class Wall:
         self._text = ctypes.create_string_buffer(_LONGEST)
 
     def check_possible(self) -> None:
-        """Checks that this kernel supports Landlock and the filter.
+        """Checks that a process can put itself behind the wall here.
 
         Raises:
-            OSError: If the kernel does not support one of them.
+            OSError: If the kernel refuses.
         """
         problem = self._library.plimsoll_wall_is_possible()
         if problem != 0:

@@ -171,9 +171,9 @@ class _Rules:
 
         Dropping the last result of a forward pass frees all blocks that autograd saved for it, one
         after another without a request between them. A function that returns also frees blocks in a
-        row. So two conditions must hold before frees in a row count as a dropped graph. They must
-        free at least four candidates. For every four candidates that are live afterwards and freed
-        later, they must free at least three.
+        row. So frees in a row count as a dropped graph only under two conditions. They free at
+        least four candidates. And the freed candidates are at least three quarters as many as the
+        candidates that are still live then and freed later.
         """
         found = np.flatnonzero(candidates & (self._blocks.end < self._blocks.event_count))
         result = np.zeros(len(candidates), dtype=np.bool_)
@@ -224,12 +224,11 @@ class _Rules:
         A step of inference begins with a request by a module while autograd does not record, and
         ends at the next request outside modules. There are three kinds of cache:
 
-        - A block that a module requests and that outlives its step, if the requesting code is
-          named after a cache.
+        - A block that outlives its step. A module requests it, in code named after a cache.
         - A block that grows: most steps request a larger block with the same call stack, and the
           next step frees the previous block while modules run.
-        - Without backward passes, also a block that code outside modules requests and that lives
-          for several steps, if this code is named after a cache.
+        - A block that lives for several steps. Code outside modules requests it, and is named after
+          a cache. Such blocks count only in a history without backward passes.
         """
         start, end = self._blocks.start, self._blocks.end
         inside = self._is[Place.FORWARD] & (self._evidence.records == 0)

@@ -71,7 +71,7 @@ def place_of(frames: Sequence[Frame], origin: Origin | None) -> Place:
 
 
 def _shown(frames: Sequence[Frame]) -> Place:
-    """Returns the place that the frames of PyTorch show; BACKWARD for an empty stack.
+    """Finds the `Place` of a stack by its frames of PyTorch; BACKWARD for an empty stack.
 
     The innermost frame that `_told_by` recognizes decides, with a few exceptions.
     """

@@ -108,9 +108,10 @@ def find_leaks(
 
 
 def leak_moments(steps: Steps) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Chooses step boundaries. Returns their numbers, and for each the last event before it.
+    """Chooses the boundaries between steps at which `find_leaks` compares live memory.
 
-    Boundary 0 is the one that ends the warm-up.
+    Returns the numbers of these boundaries, counted from the end of the warm-up, which is 0. Also
+    returns the last event before each of them.
     """
     # If the steps were detected, the last boundary is a guess and is left out.
     last = len(steps) + (steps.source == "marks")

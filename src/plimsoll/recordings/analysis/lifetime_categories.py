@@ -68,8 +68,8 @@ def categories_by_lifetimes(lifetimes: Lifetimes, steps: Steps) -> NDArray[np.ui
         made = ends - 1
         if len(gradients):
             # The forward pass ends where the gradients begin. But a small block of the forward pass
-            # may look like a gradient. So the earliest gradients do not count until they reach a
-            # sixteenth of the bytes of all gradients.
+            # may look like a gradient. So the forward pass counts as ended only once the gradients
+            # so far have a sixteenth of the bytes of all gradients.
             sizes = np.cumsum(lifetimes.size[gradients])
             made = int(start[gradients[np.searchsorted(sizes, sizes[-1] // 16)]])
         turn = began + int(np.argmax(level[began : made + 1]))

@@ -141,7 +141,7 @@ def pair(rows: Rows, event_count: int) -> Paired:
     is_last[:-1] = address[opens][1:] != address[opens][:-1]
 
     def first_of(kind: Action) -> NDArray[np.int64]:
-        """Returns each block's first row of this kind; the number of rows if it has none."""
+        """Returns each block's first row with action `kind`, or the number of all rows."""
         found = np.full(len(opening), len(order), dtype=np.int64)
         places = np.flatnonzero(action == kind)[::-1]
         found[block[places]] = order[places]  # the first row is written last and stays

@@ -235,12 +235,12 @@ class Facts:
         return found
 
     def callers_line(self, blocks: NDArray[np.int64]) -> str | None:
-        """Returns the user's line, not run by training, that led to the requests of `blocks`.
+        """Returns the user's line that led to the requests of `blocks` and is not run by training.
 
-        A line in a module's `forward` runs in training too, so it does not show who called it. Each
-        call stack is therefore searched from its innermost line outwards, up to the first line that
-        training does not run. If several lines are found, returns the one whose blocks have the
-        most bytes. Returns None if no line is found.
+        A line in a module's `forward` runs in training too, so it does not show which code called
+        the module. So plimsoll searches each call stack from its innermost line outwards, up to the
+        first line that training does not run. If it finds several lines, returns the one whose
+        blocks have the most bytes. Returns None if it finds no line.
         """
         trained = self.blocks.stack[self.is_trained & (self.blocks.stack > 0)]
         taken: set[str] = set()

@@ -2,8 +2,8 @@
 
 Such a loop lies inside one marked step. This step makes many times as many forward requests as
 other steps. plimsoll finds the iterations of the loop, called passes, by the rhythm of the loop's
-allocations. It searches the step only up to the end of the largest rise of live memory, because a
-loop that keeps memory frees all of it at once after the loop's end.
+allocations. A loop that keeps memory frees all of it at once after the last pass. So plimsoll
+searches the step only up to the end of the largest rise of live memory.
 """
 
 from __future__ import annotations

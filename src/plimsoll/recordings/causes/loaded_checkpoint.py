@@ -24,8 +24,8 @@ def loaded_checkpoint(facts: Facts) -> Cause | None:
     size = facts.bytes_of(spare)
     copies = np.setdiff1d(facts.live_of(*_IN_USE), loaded)
     has_copy = np.isin(facts.blocks.size[spare], facts.blocks.size[copies])
-    # A block in use that has the same size counts as a copy. If only half of the bytes or less have
-    # a copy, they are data, or weights that the program has not copied.
+    # A loaded block has a copy if a block in use has the same size. If at most half of the loaded
+    # bytes have a copy, the loaded blocks are data, or weights that the program has not copied.
     if 2 * facts.bytes_of(spare[has_copy]) <= size:
         return None
     if size < _LEAST_SHARE * facts.allocated_bytes:

@@ -25,7 +25,8 @@ _LOSSES = ("cross_entropy", "nll_loss")
 def logits(facts: Facts) -> Cause | None:
     """Finds the logits and the loss's copies of them, if they are 30 % of the peak or more.
 
-    Any tensor with the size of the loss's largest tensor counts, and any with half that size.
+    These are the tensors that have the size of the loss's largest tensor, or half that size.
+    Parameters, gradients and optimizer state do not count.
     """
     of_loss = facts.live[facts.is_live_under(_computes_loss)]
     if not len(of_loss):

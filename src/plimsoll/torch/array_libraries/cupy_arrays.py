@@ -7,8 +7,8 @@ streams.
 
 CuPy destroys a stream with the last reference to it. On each GPU, plimsoll therefore keeps
 references to the first 32 streams that request memory, and each of these streams reuses its own
-free memory. A program may make more streams, for example a new one for each step. The further
-streams get idle memory, which `device_blocks` describes.
+free memory. A program may make more streams, for example a new one for each step. plimsoll serves
+all later streams from idle memory, which `device_blocks` describes.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ def check() -> None:
     """Imports RMM and checks its version.
 
     Raises:
-        InputError: If RMM is too old, so that its streams have no `__cuda_stream__`.
+        InputError: If RMM is too old: its streams have no `__cuda_stream__`.
     """
     rmm = importlib.import_module("rmm")
     stream = importlib.import_module("rmm.pylibrmm.stream")

@@ -1,7 +1,7 @@
 """The folder of libraries that were built on this machine. Only the user can write to it.
 
-The last bytes of each file are a digest of the rest; the loader ignores them. By the digest,
-plimsoll recognizes a file that a full disk or a bad sector has damaged.
+The last bytes of each file are a digest of the rest; the loader ignores them. The
+digest shows whether a file is damaged, for example by a full disk or a bad sector.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _DIGEST_BYTES = hashlib.sha256().digest_size
 def cache_folder() -> Path:
     """Returns the user's folder of libraries, in XDG_CACHE_HOME or else in ~/.cache.
 
-    If other users may write to this folder, or this user may not, the result is a folder of this
+    If this folder cannot be written to, or other users may write to it, returns a folder of this
     user inside the system's folder for temporary files.
 
     Raises:

@@ -3,8 +3,8 @@
 Such a library needs other libraries that are missing: NVIDIA's, and the CUDA parts of PyTorch. On
 simulated GPUs the missing code is not needed, because simulated kernels replace CUDA's. So plimsoll
 makes a stand-in for each missing library. The stand-in has the missing library's name and defines
-the symbols that the loader asks for. Data is zero. Functions of CUDA report that there is no
-device, and functions of PyTorch throw an exception.
+the symbols that the loader asks for. Its data is all zeros. Its functions of CUDA report that there
+is no device, and its functions of PyTorch throw an exception.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ _COMPANIONS = {
 }
 """Maps PyTorch versions to their companions.
 
-A version without a row has the companions of the row before.
+A missing version has the same companions as the version before it.
 """
 
 

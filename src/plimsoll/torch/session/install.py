@@ -86,9 +86,8 @@ def install(
         InputError: If this is not Linux, PyTorch has no CUDA, or there is no GPU. If PyTorch or
             Numba has allocated GPU memory already, or `install` was called with other arguments. If
             a library is missing, or a library is named although the GPUs are simulated. If a size
-            is larger than the memory, or the configuration is invalid. A size that is too large
-            only for some of the cards raises no error here: when such a card is first used, all
-            requests on it fail.
+            is larger than the memory, or the configuration is invalid. If a size is too large for
+            only some of the cards, `install` raises no error, but all requests on these cards fail.
     """
     if allocator not in _NAMES:
         raise InputError(f"unknown allocator {allocator!r}; there are {' and '.join(_NAMES)}")

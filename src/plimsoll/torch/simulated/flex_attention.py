@@ -2,8 +2,8 @@
 
 torch.compile turns flex_attention into a kernel that keeps no scores. The kernel returns its output
 and a logarithm for each row. Its backward pass allocates one number for each row
-(torch/_inductor/kernel/flex). Four shapes were measured on an H200 with PyTorch 2.11. They took the
-memory that plimsoll simulates, except for 2 KiB in one case. If the program does not compile
+(torch/_inductor/kernel/flex). Four shapes were measured on an H200 with PyTorch 2.11. The simulated
+memory was exact, except for a difference of 2 KiB in one case. If the program does not compile
 flex_attention, PyTorch warns, computes the scores and keeps them, as on a GPU.
 """
 

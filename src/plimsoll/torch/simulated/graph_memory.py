@@ -37,7 +37,8 @@ class GraphMemory:
 
         Args:
             gpus: The devices.
-            nodes_of: Returns how many kernels and copies a capture has, from its number.
+            nodes_of: Returns how many kernels and copies a capture has. Called with the capture's
+                number.
         """
         self.taken: Counter[int] = Counter()
         self._gpus = gpus

@@ -437,7 +437,10 @@ class Library:
             self.lib.plimsoll_keep_contents(0)
 
     def host_account(self) -> HostAccount:
-        """Returns the simulation's effect on host memory; resets the peak `most_absent`."""
+        """Returns the simulation's effect on host memory.
+
+        Also resets the peak `most_absent` to the current value of `absent`.
+        """
         account = HostAccount()
         self.lib.plimsoll_read_host(ctypes.byref(account))
         return account
@@ -479,6 +482,6 @@ def _rows(copy: Any, kind: type[_Row]) -> ctypes.Array[_Row]:
 
 
 def _megabytes(conf: str, key: str) -> int:
-    """Returns the bytes that `conf` sets for `key`; `_WITHOUT_END` if `conf` does not set it."""
+    """Returns the size in bytes that `conf` sets for `key`; `_WITHOUT_END` if it sets none."""
     found = re.findall(rf"{key}\s*:\s*(\d+)", conf)
     return int(found[-1]) * MiB if found else _WITHOUT_END

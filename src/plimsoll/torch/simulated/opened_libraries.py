@@ -28,7 +28,10 @@ if TYPE_CHECKING:
 
 
 _CUDAS_OWN = ("libcu", "libnv", "libnccl", "libtorch", "libc10")
-"""How names of NVIDIA's and PyTorch's own libraries begin. Their calls of CUDA stay as they are."""
+"""The beginnings of the names of NVIDIA's and PyTorch's libraries.
+
+plimsoll does not redirect these libraries' calls of CUDA.
+"""
 
 
 def answer_by_ctypes(simulation: Simulation, groups: ProcessGroups) -> None:
@@ -54,8 +57,7 @@ def answer_by_ctypes(simulation: Simulation, groups: ProcessGroups) -> None:
         if file in stand_ins:
             return stand_ins[file]
         # `ctypes.CDLL.__init__` loads the library. Python does not call it if `__new__` returns
-        # `cudart`, so this function calls it. It does not do so for a class with its own
-        # `__init__`.
+        # `cudart`, so this function calls it, unless the class has its own `__init__`.
         is_plain = cls.__init__ is ctypes.CDLL.__init__
         if file.startswith(simulated_cudart.PREFIX):
             with suppress(OSError):

@@ -119,10 +119,10 @@ def _patch_host_tensors(torch: ModuleType) -> None:
 
 
 def stack_virtual_batches(module: ModuleType, execute: Callable[[], None]) -> None:
-    """Loads `torch.utils.data._utils.collate`, and stacks virtual tensors outside shared memory.
+    """Loads `torch.utils.data._utils.collate`, and lets it stack virtual tensors.
 
-    A virtual tensor has no memory for its values. PyTorch would stack the batch in shared memory,
-    which such tensors do not need.
+    PyTorch's function stacks a worker's batch in shared memory. A virtual tensor has no memory for
+    its values, so virtual tensors are stacked without shared memory.
     """
     execute()
     import torch

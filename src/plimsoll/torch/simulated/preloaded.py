@@ -30,8 +30,8 @@ _DEFAULT_POOL = (0, 0)
 def use_preloaded_allocation(simulation: Simulation) -> None:
     """Makes PyTorch's allocators take their segments from a preloaded library, if there is one.
 
-    PyTorch must be imported. Expandable segments are not taken by `cudaMalloc`, so the library has
-    no part in them.
+    PyTorch must be imported. If segments are expandable, this function does nothing, because
+    PyTorch does not call `cudaMalloc` for such segments.
     """
     if any(allocator.config.expandable_segments for allocator in simulation.allocators):
         return

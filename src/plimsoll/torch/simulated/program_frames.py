@@ -22,7 +22,7 @@ def is_in_open_loop(runners: Collection[str]) -> bool:
     """Returns whether a function of the program on this thread's stack is in a `while` loop.
 
     Args:
-        runners: Files whose code runs the program without belonging to it.
+        runners: Files that run the program and are not part of it.
     """
     return any(map(_has_open_loop, program_frames(sys._getframe(1), runners)))
 

@@ -42,7 +42,7 @@ class Setup:
             depend on.
         unknown: How plimsoll makes up values that it does not compute. "most" gives the largest
             sizes that depend on such values, "least" the smallest, and "balanced" medium ones.
-        seed: The seed with which values that are not computed are drawn.
+        seed: The seed for the values that plimsoll makes up.
         is_eager: Whether torch.compile runs its function eagerly.
         is_recorded: Whether PyTorch's memory history is recorded from the start, which takes host
             time.

@@ -27,7 +27,7 @@ _NEEDED = (
     *("plimsoll_current_device", "plimsoll_set_device", "plimsoll_use"),
     *("plimsoll_pin", "plimsoll_unpin"),
 )
-"""The functions of the simulated GPU's library that the driver API and the runtime call."""
+"""The functions that the driver API and the runtime need from the simulated GPU's library."""
 COPIES_LACK_VALUES = (
     "plimsoll simulates the time of CUDA's own copies between host and card; the destination keeps "
     "its old values"

@@ -330,8 +330,8 @@ class Simulation:
     def watch_tiers(self) -> None:
         """Prepares the GPUs for requests that spill to host memory.
 
-        If Windows' driver is simulated, plimsoll warns at the first spill. Otherwise the allocator
-        "elastic", if it is in use, gets the policy of `setup`.
+        If Windows' driver is simulated, plimsoll warns at the first spill. Under another driver,
+        the allocator "elastic" gets the policy of `setup`; other allocators need nothing.
         """
         for engine in self.opened().values():
             if self.machine.driver == "wddm":
@@ -367,7 +367,7 @@ class Simulation:
         self._on_first_use.append(action)
 
     def record_events(self, buffer: _core.EventBuffer | None, *, stacks: bool) -> None:
-        """Writes every event from now on into `buffer`; None stops this."""
+        """Writes every event from now on into `buffer`. If `buffer` is None, stops writing."""
         self._events = buffer
         for allocator in self.allocators:
             allocator.engine.record(buffer)

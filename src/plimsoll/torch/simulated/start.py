@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 
 
 class _AroundImport(importlib.abc.MetaPathFinder):
-    """An import hook that gives chosen modules to functions of plimsoll.
+    """An import hook that calls plimsoll's functions when chosen modules are imported.
 
-    When such a module is imported, the hook does not execute the module's code. Instead it calls
-    the function that `actions` holds for the module's name, and this function executes the code.
+    `actions` maps a module's name to a function. The hook calls the function instead of executing
+    the module's code, and the function executes the code.
     """
 
     def __init__(

@@ -98,16 +98,16 @@ def allocator_of_unknown() -> int:
 def build_ahead(*, is_asked_for: bool) -> None:
     """Builds the library before a script's process starts, if that process will need it.
 
-    If plimsoll discards what the script writes, it also discards a library that is built in the
-    script's process, so the library would not stay in the cache.
+    The script's process could build the library too. But if plimsoll discards the files that this
+    process writes, the library would not stay in the cache.
 
     Args:
         is_asked_for: Whether the user chose PyTorch's own allocator. If not, this builds the
             library only for a CUDA build of PyTorch that plimsoll does not know.
 
     Raises:
-        InputError: Like `build` if `is_asked_for` is True. Like `is_unknown_cuda_build` if it is
-            False.
+        InputError: If `is_asked_for`, as `build` raises it. Otherwise, if PyTorch is not installed,
+            or too old.
     """
     if is_asked_for:
         build(_LIBRARY)

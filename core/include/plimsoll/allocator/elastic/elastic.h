@@ -133,8 +133,8 @@ class ElasticAllocator final : public Allocator, public ProgramAllocator {
 
   // Moves up to `most` bytes of spilled blocks back to the card. The blocks keep their addresses.
   // The blocks that have lived longest move first, because the next step will use them. Exported
-  // blocks stay. Waits for the device; the program must not use the blocks during the call. The
-  // driver gives the new memory on the card; cached memory stays for the next step. Returns the
+  // blocks stay. Waits for the device; the program must not use the blocks during the call. Takes
+  // the memory on the card from the driver, and leaves cached memory for the next step. Returns the
   // bytes moved. Throws DriverError if the driver fails. Even after a failure, each piece lies in
   // one tier as a whole. If the driver has unmapped a piece but fails to map it again, the next
   // request that needs new mappings tries again.

@@ -1,13 +1,13 @@
 // A set of private pools, in the order in which PyTorch iterates over them. This is the order of
 // PyTorch's hash table, ska::flat_hash_map.
 //
-// The table has a power of two of slots, at least twice as many as pools, and a few extra slots at
-// the end. A pool's number times a constant gives its preferred slot. A new pool tries this slot,
-// then the slots after it, and stays in the first empty one. But if a slot on the way holds an old
-// pool that is nearer to its preferred slot than the new pool would be to its own, the new pool
-// takes that slot. The old pool then tries the slots after it, by the same rule. So the order
-// depends on the pools' numbers and, if two pools prefer the same slot, on which of the two was
-// inserted first.
+// The number of slots is a power of two, and at least twice the number of pools. A few extra slots
+// follow at the end. A pool's number times a constant gives its preferred slot. A new pool tries
+// this slot, then the slots after it, and stays in the first empty one. But if a slot on the way
+// holds an old pool that is nearer to its preferred slot than the new pool would be to its own, the
+// new pool takes that slot. The old pool then tries the slots after it, by the same rule. So the
+// order depends on the pools' numbers and on the size of the table, which never shrinks. If two
+// pools prefer the same slot, the order also depends on which pools were inserted first.
 #pragma once
 
 #include <cstdint>

@@ -55,8 +55,8 @@ Status Applier::create(const MappedSpace& space, std::vector<Filling>& fillings,
 }
 
 // Unmaps retired addresses (old addresses of pieces that have moved), adjacent ones in one call. If
-// a call fails, the addresses that were unmapped before this call have no memory: they are holes.
-// The remaining addresses are still mapped.
+// a call fails, the addresses of the earlier calls are holes: no memory is mapped there. The
+// remaining addresses are still mapped.
 Status Applier::clear(MappedSpace& space, std::vector<Address> retired) {
   std::ranges::sort(retired);
   for (auto next = retired.begin(); next != retired.end();) {

@@ -30,9 +30,9 @@ Block* Growth::serve(const Request& request, bool prefers_shared) {
 }
 
 // Assigns the next plan to a stream at its first large request, and reserves addresses for the
-// plan. For a long plan, making the follower takes some milliseconds, because the follower sorts
-// the plan's contexts. So the arena is locked only afterwards, and other threads can free its
-// blocks meanwhile.
+// plan. The follower's constructor sorts the plan's contexts, which takes some milliseconds for a
+// long plan. The function locks the arena only after that, so that other threads can free the
+// arena's blocks meanwhile.
 void Growth::begin_plan(Arena& arena) {
   const StreamPlan* const plan = arenas_.next_plan(arena);
   const Bytes size = plan == nullptr ? 0 : round_up(plan->height(), kGranule);

@@ -54,9 +54,9 @@ void PlanFollower::note(Bytes size, Address address) {
 }
 
 // Sets `next_` to the slot that follows this slot in the plan. At the end of a section that
-// repeats, `next_` is the section's first slot; after the planned number of repetitions, it is the
-// first slot of the next section. The program may leave a section early or repeat it more often, so
-// `other_` is the other of these two slots.
+// repeats, the program either repeats the section or goes on to the next one. `next_` is the first
+// slot of the section that the plan expects. The program may leave a section early or repeat it
+// more often, so `other_` is the first slot of the other section.
 void PlanFollower::go_behind(std::uint32_t slot) {
   const std::size_t section = number_of_section(slot);
   if (section != section_) time_ = 0;

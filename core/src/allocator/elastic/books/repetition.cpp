@@ -25,9 +25,9 @@ bool Repetition::find_again(Bytes size) const {
   return is_following_ = find(by_context_, size, 1) || find(by_short_context_, size, kLeastStep);
 }
 
-// Looks for the latest past request that had this size and the same context: the `context` requests
-// before it had the sizes of the last `context` requests. Sets `followed_` to this past request.
-// Returns false if there is none, or if it is fewer than `least_step` requests old.
+// Looks for the latest request of this size in the same context: the `context` requests before it
+// must have the sizes of the most recent `context` requests. Sets `followed_` to the request found.
+// Returns false if there is no such request, or if it is fewer than `least_step` requests old.
 template <std::size_t context>
 bool Repetition::find(const Index<context>& index, Bytes size, std::size_t least_step) const {
   const std::uint32_t found = index.find(size);

@@ -16,8 +16,7 @@ class ModuleCall:
     """One call of one module while autograd records.
 
     Attributes:
-        module: The module. This reference keeps it alive, which costs only the simulation's own
-            memory.
+        module: The module. This reference keeps the module alive.
         start: The number of events on the device when the call began.
         end: The number of events when the call ended.
         seconds: The time that the call's kernels take on the device.

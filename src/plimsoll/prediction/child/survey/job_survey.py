@@ -81,7 +81,7 @@ def _fullest(ranks: Sequence[Sequence[AllocatorUse]], of: AllocatorUse) -> Alloc
     """Returns an allocator's use on the rank where it reserves most.
 
     In the result, `fits` says whether all ranks fit, and `least_bytes` is the largest `least_bytes`
-    of any rank. A rank that fits has no `least_bytes`. It needs less than a rank that does not fit.
+    of any rank. Ranks that fit have no `least_bytes`, and are left out.
     """
     uses = [
         use

@@ -19,9 +19,10 @@ FULLY_SHARDED = "FullyShardedDataParallel"
 
 
 def only_wrapping(survey: Survey, kind: str) -> Wrapping | None:
-    """Returns the script's only wrapping, if it is of this kind and a line of the script makes it.
+    """Returns the wrapping of a script that has exactly one.
 
-    Otherwise returns None, also if the script has several wrappings.
+    Returns None if the script has no wrapping or several, if the wrapping is of another kind, or if
+    no line of the script makes it.
     """
     if len(survey.wrappings) != 1:
         return None

@@ -152,7 +152,8 @@ void* Allocator::malloc(Device& device, size_t size, cudaStream_t stream) {
   } else {
     // A CUDA graph may be captured now. The relaxed mode lets the engine take memory from the
     // driver during the capture. The graph does not repeat the driver's call, so the engine must
-    // keep the memory as long as the graph exists. It keeps the memory while the pool has uses.
+    // keep the memory as long as the graph exists. The engine counts the graph as a use of its
+    // pool, and keeps the pool's memory until the last use ends.
     const c10::cuda::CUDAStreamCaptureModeGuard guard(cudaStreamCaptureModeRelaxed);
     status = api->malloc(engine, size, as_number(stream), 0, &address);
   }

@@ -2,8 +2,9 @@
 //
 // To serve a request, this class finds the current device and stream, and calls the device's
 // engine. It takes no lock, searches no map and allocates nothing on the heap. The rest of this
-// class translates between PyTorch's types and the engines'. It also calls observers of events and
-// of failed requests when PyTorch's own allocator would, and holds no lock during these calls.
+// class translates between PyTorch's types and the engines'. Like PyTorch's own allocator, this
+// class calls trackers for each event and observers for each failed request. It holds no lock
+// during these calls.
 //
 // PyTorch's own allocator, the "original", still serves memory that does not come from an engine:
 //

@@ -24,7 +24,7 @@ plimsoll_engine* Device::open() {
   TORCH_CHECK(made != nullptr, "plimsoll cannot use GPU ", static_cast<int>(index_), ": ",
               problem.data());
   const std::scoped_lock lock(settings_);
-  // Several threads may get the same engine from `open_`. The first thread here sets it up.
+  // Several threads may get here with the same engine. The first of them sets up the engine.
   if (engine_.load() == nullptr) {
     apply_fraction(made);
     for (const int peer : peers_) check(api->enable_peer(made, peer));

@@ -187,7 +187,8 @@ void History::add_note([[maybe_unused]] DeviceIndex device,
 #endif
 }
 
-// Calls the trackers with an event, and adds it to the history unless its action is skipped.
+// Calls the trackers with an event. Then adds the event to the history, if the history is on and
+// the program has not excluded events of this kind.
 void History::keep(Log& log, TraceEntry entry, uint64_t shared) {
   std::shared_ptr<const Trackers> trackers;
   {

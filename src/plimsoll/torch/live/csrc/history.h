@@ -91,7 +91,8 @@ class History {
   // The function that an engine calls for each event; `log` is the log of its device.
   static void observe(void* log, const plimsoll_event* event);
   [[nodiscard]] void* log(DeviceIndex device);
-  // Adds an entry with a note that the program makes about a live block; since PyTorch 2.14.
+  // Adds an ANNOTATE entry with the program's note about a live block. Does nothing before PyTorch
+  // 2.14.
   void add_note(DeviceIndex device, const plimsoll_event& block, const std::string& text);
   // While this object exists, the thread allocates a block at a given address inside a free block.
   // The engine may first allocate the part of the free block that lies before the address. This

@@ -51,8 +51,8 @@ bool is_of_request(TraceEntry::Action action) {
 
 // Returns an event's device. When PyTorch's own allocator takes a snapshot, it reports one event
 // for each device, in order, but every such event names device 0
-// (c10/cuda/CUDACachingAllocator.cpp). Therefore this function counts these events. plimsoll's
-// allocators name the right device.
+// (c10/cuda/CUDACachingAllocator.cpp). This function therefore counts these events to find the
+// device of each. plimsoll's allocators name the right device.
 DeviceIndex device_of(const TraceEntry& entry) {
   if (entry.action_ != TraceEntry::SNAPSHOT || torch_allocator::get()->name() != "native") {
     return entry.device_;

@@ -202,8 +202,8 @@ class _Evaluation:
         found = None if tensor is None else self._values(tensor)
         if found is None or found.dtype.kind not in "iub":
             raise _UndecidedError
-        # The kernel itself converts loaded integers to a wider type before a result could
-        # overflow. plimsoll uses int64 in place of each such type.
+        # The kernel converts integers to a wider type before they could overflow. plimsoll ignores
+        # these conversions and computes in int64 from the start.
         return found if found.dtype.kind == "b" else found.astype(np.int64)
 
 

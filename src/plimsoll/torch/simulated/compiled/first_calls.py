@@ -37,7 +37,7 @@ _TRIES = ("tuning products", "trying what to fuse")
 
 @dataclass(frozen=True)
 class FirstCall:
-    """An action of a first call, and the range of recorded events during the action.
+    """An action of a compiled function's first call, and the events during it.
 
     Attributes:
         what: The action, such as "tuning kernels".

@@ -1,7 +1,7 @@
 """Keeps Dynamo away from plimsoll's own functions.
 
-Most of these functions replace C++ code of PyTorch, which Dynamo cannot see. Dynamo would compile
-the replacements as parts of the program if they ran between two graphs.
+Most of these functions replace C++ code of PyTorch, which Dynamo cannot see. If a replacement ran
+between two graphs, Dynamo would compile the replacement as a part of the program.
 """
 
 from __future__ import annotations

@@ -234,8 +234,8 @@ class SimulatedKernel:
     def _registers(self) -> Registers:
         """The registers of a thread.
 
-        For most of Inductor's kernels the number decides nothing, so it is assumed. Any other
-        kernel is compiled to learn the number.
+        For most of Inductor's kernels, no decision depends on the number, so plimsoll assumes one.
+        It compiles any other kernel to learn the number.
         """
         function = self.src.fn
         is_fusion = self._template is not None and function.__name__ == _TRIED_FUSION

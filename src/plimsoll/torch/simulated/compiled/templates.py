@@ -56,9 +56,10 @@ class Template:
 
         Each number of an operand takes `item_bytes`.
 
-        On Hopper, a block of at least 64 rows multiplies by groups of four warps. The groups read
-        both operands from shared memory, which holds all buffers. In any other block, one operand
-        is in registers, and shared memory holds one buffer less.
+        On Hopper, groups of four warps compute a block of at least 64 rows. They read both operands
+        from shared memory, which holds all buffers. For any other block, registers replace one of
+        the buffers.
+
         Observed with Triton 3.6 on an H200, where Triton refused tiles that were too large.
         """
         by_group = chip.multiplies_by_warp_groups and self.rows >= _ROWS_OF_WARPGROUP

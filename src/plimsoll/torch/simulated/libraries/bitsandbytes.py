@@ -27,7 +27,10 @@ _LIBRARY = re.compile(r"libbitsandbytes_cuda\d+\.so")
 _NAME = re.compile(rb"\0(c[a-z_][a-z0-9_]{3,}|get_context)(?=\0)")
 _HOST_LIBRARY = "libbitsandbytes_cpu.so"
 _OF_HOST = "_cpu_"
-"""Functions with this in their names run on the host; bitsandbytes' CPU library has them too."""
+"""Part of the names of functions that run on the host.
+
+bitsandbytes' CPU library has these functions, too.
+"""
 
 _NOTHING_COMPUTED = (
     "plimsoll did not load its CUDA library; its kernels take their memory, but compute nothing"

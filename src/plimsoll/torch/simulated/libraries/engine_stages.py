@@ -116,7 +116,7 @@ class EngineStages:
         setattr(owner, name, checked)
 
     def note_graphs(self, use: ServingUse, taken: int, device: int) -> None:
-        """Notes how many bytes the captured CUDA graphs take, and the least and most they may take.
+        """Notes the memory of captured CUDA graphs, and the least and the most for a real GPU.
 
         Args:
             use: The `ServingUse` to fill in.

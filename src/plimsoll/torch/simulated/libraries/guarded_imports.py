@@ -18,12 +18,11 @@ if TYPE_CHECKING:
 
 _CAUGHT = {"ImportError", "ModuleNotFoundError", "Exception", "BaseException"}
 Guard = tuple[tuple[int, int], ...]
-"""The parts of a file that Python runs together or skips together.
+"""Lines of a file that Python either all runs or all skips, as pairs of a first and a last line.
 
-Each part is given by its first and its last line. A `try` makes two guards: one for its body and
-its `else`, and one for its handlers. The body of a `with suppress(...)` is a guard. The imports
-under `if TYPE_CHECKING` are a guard, too. If the library is installed, the handlers and the imports
-under `if TYPE_CHECKING` do not run.
+A `try` makes two guards: one for its body and its `else`, and one for its handlers. The body of a
+`with suppress(...)` is a guard. The imports under `if TYPE_CHECKING` are a guard, too. If the
+library is installed, the handlers and the imports under `if TYPE_CHECKING` do not run.
 """
 
 

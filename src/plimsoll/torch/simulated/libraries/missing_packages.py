@@ -1,10 +1,10 @@
 """Stands in for missing packages that need a GPU or its compiler.
 
 Each folder of `stand_ins/` has the layout of the package that it replaces. plimsoll uses a stand-in
-if the package is not installed and the program requests the package. A request is an import in the
-program's own code, or a feature that needs the package and that the script or its arguments name.
-When Python first looks for such a package, plimsoll searches the script for requests. Once a
-package is requested, all libraries find its stand-in.
+if the package is not installed and the program requests the package. A program requests a package
+if its own code imports the package, or if the script or its arguments name a feature that needs
+the package. When Python first looks for such a package, plimsoll searches the script for requests.
+Once a package is requested, all libraries find its stand-in.
 
 Code that catches a failed import gets the stand-in only if the stand-in has every name that the
 code uses. Otherwise the package is missing for this code. If only a library looks for a package,

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 _BESIDES = ("added_tokens", "special_tokens_map", "tokenizer_config", "chat_template")
-"""The beginnings of some keys under which transformers lists a tokenizer's files.
+"""The beginnings of keys for files that describe a tokenizer but lack its vocabulary.
 
-The files under these keys describe the tokenizer but lack its vocabulary.
+transformers lists a tokenizer's files under such keys.
 """
 _SPECIAL = {
     **{"bos": "<s>", "eos": "</s>", "pad": "<pad>", "unk": "<unk>", "sep": "<sep>"},
@@ -34,9 +34,9 @@ _TOKENS = r"[\p{Han}\p{Hiragana}\p{Katakana}]| ?\p{L}{1,6}| ?\p{N}{1,3}| ?[^\s\p
 _LETTERS = "etaoinshrdlcumwfgypbvkjxqz0123456789.,'\"-:;()?!/\n_*=+<>[]{}#%&@$\\|~^`"
 """The characters with which tokens begin, after an optional space; the commonest first."""
 _KNOWN = 3
-"""The maximum number of characters that a token keeps of its part of the text.
+"""The maximum number of characters in a token that stands for text.
 
-A leading space counts as a character. If the vocabulary is too small, tokens keep fewer characters.
+A leading space counts as a character. If the vocabulary is too small, these tokens are shorter.
 """
 
 

@@ -59,8 +59,9 @@ def _columns(
 ) -> tuple[int, int, int, int]:
     """Returns four numbers that describe how a convolution unrolls its images (im2col).
 
-    A loop unrolls some images at a time into a matrix. The numbers are the images of one
-    iteration, the iterations, the matrix's rows, and the matrix's columns for one image.
+    A loop unrolls some images at a time into a matrix. The first two numbers say how many images
+    an iteration unrolls, and how many iterations there are. The other two say how many rows the
+    matrix has, and how many columns it has for each image.
     """
     batch = input.size(0)
     images = next(n for n in range(min(batch, _MOST_IMAGES), 0, -1) if batch % n == 0)
@@ -160,8 +161,8 @@ def deform_conv2d_backward(
 def expect_few_matches(module: ModuleType, execute: Callable[[], None]) -> None:
     """Loads `torchvision.models.detection._utils`, and lets few boxes match an object.
 
-    Data decides how many boxes match. If the data is unknown, half of them would match by default,
-    which happens in no real network.
+    Data decides how many boxes match. If plimsoll does not know the data, it would by default let
+    half of the boxes match. In a real network, far fewer boxes match.
     """
     execute()
     match = module.Matcher.__call__

@@ -39,8 +39,8 @@ class Group:
     """A process group, as this rank sees it.
 
     Attributes:
-        store: PyTorch's store through which the group's ranks exchange bytes. The group has a
-            prefix of its own in it.
+        store: PyTorch's store through which the group's ranks exchange bytes. It puts the
+            group's own prefix before each key.
         rank: This process's place in the group.
         members: The rank of each member in the job, by the member's place.
         present: The places of the ranks that run. No process runs for the remaining ranks (see
@@ -112,7 +112,7 @@ class Exchange:
         self._lock = threading.Lock()
 
     def give_up(self, why: str) -> None:
-        """Makes other ranks stop waiting for this rank; each fails with an error that has `why`."""
+        """Makes other ranks stop waiting for this rank. They raise an error that contains `why`."""
         if self.board is not None:
             self.board.give_up(f"rank {self.board.rank} {why}")
 
@@ -280,9 +280,9 @@ class Exchange:
                 wait.nap([group.members[place] for place in others])
 
     def _read(self, meeting: _Meeting) -> dict[int, tuple[Header, bytes, int]]:
-        """Waits for the posts that a meeting needs. Returns each post by its rank's place.
+        """Waits for the posts that a meeting needs. Returns them by the place of the posting rank.
 
-        A post is returned as a header, the posted bytes, and the number of pieces after the first.
+        Each post has a header, the posted bytes, and the number of pieces after the first.
         """
         if not meeting.keys:
             return {}

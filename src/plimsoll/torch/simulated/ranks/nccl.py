@@ -44,9 +44,10 @@ These bytes hold streams, memory maps and the driver's own data. They were measu
 H200s.
 """
 _AROUND_MEASURED = (-2 * MiB, 12 * MiB)
-"""The least and the most bytes to add to the card's `nccl_process_bytes` for a process of a job.
+"""The least and the most bytes that a process takes beyond the card's `nccl_process_bytes`.
 
-`plimsoll measure` finds `nccl_process_bytes` in a job of one rank.
+`plimsoll measure` finds `nccl_process_bytes` in a job of one rank. A process of a larger job may
+take less or more.
 """
 MOST_MEASURED = 4
 """The number of ranks of the largest communicator whose memory was measured."""

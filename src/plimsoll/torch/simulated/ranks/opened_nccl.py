@@ -1,8 +1,9 @@
 """Stands in for NCCL in programs that open it by `ctypes`, without torch.distributed.
 
-A communicator that such a program makes is simulated as a group of torch.distributed, and takes the
-same memory. Its ranks meet in one of PyTorch's stores. One rank makes NCCL's unique id, which here
-contains the store's port, and the program gives the id to the other ranks.
+plimsoll simulates a communicator of such a program as a process group of torch.distributed, which
+takes as much memory. The communicator's ranks meet in one of PyTorch's stores. One rank makes
+NCCL's unique id, which here contains the store's port, and the program gives the id to the other
+ranks.
 """
 
 from __future__ import annotations

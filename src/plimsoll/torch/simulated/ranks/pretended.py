@@ -42,9 +42,9 @@ def stand_in(place: int, own: int, present: frozenset[int], size: int) -> int:
 def letter_of(sender: int, own: int, present: frozenset[int], size: int) -> tuple[int, int] | None:
     """Returns the sender and the receiver of the message that this rank reads.
 
-    If the expected sender runs, the expected message is read. If the expected sender is pretended,
-    the message of a running rank replaces it: one whose sender and receiver are as far apart.
-    Returns None if no running rank sends such a message.
+    If the expected sender runs, this rank reads the expected message. If the expected sender is
+    pretended, this rank reads a running rank's message to a receiver that is equally far away.
+    Returns None if no other running rank has such a receiver.
 
     Args:
         sender: The sender of the expected message.

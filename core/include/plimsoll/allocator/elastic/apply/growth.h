@@ -7,9 +7,9 @@
 //   3. The place in the plan of the whole program, if there is a plan and the place gets memory.
 //   4. The place that the same request had in the program's previous step. This is tried only if
 //      the program surely repeats that step, and if returning pieces can fill the whole place.
-//   5. `grow_in`, up to three times. If the arena has used up its allowance of pieces from other
-//      arenas (arena.h), the first call takes none, and the second call has a new allowance. The
-//      third call may also use free memory of planned areas.
+//   5. `grow_in`, up to three times. The first call takes pieces from other arenas only within the
+//      arena's allowance (arena.h). If the arena has taken many, its allowance is renewed for a
+//      second call. The third call may also use free memory of planned areas.
 //   6. Free blocks of private pools that allow this (use_on_oom). Before PyTorch 2.11, this step
 //      comes after step 7.
 //   7. `grow_in` again, after waiting for all streams.

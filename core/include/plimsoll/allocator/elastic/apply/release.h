@@ -43,10 +43,10 @@ class Release {
   // DriverError.
   void release_free_memory(const ElasticPool& pool);
   // Drops released pools that have no memory, and keeps their arenas for later pools. Otherwise,
-  // the pools of a program that never empties the cache would pile up. Also finds out which memory
-  // of the other released pools no queued work uses, so that the next captured graph can take this
-  // memory. Call this function before the capture, because during a capture the allocator cannot
-  // find out which work is done.
+  // the pools of a program that never empties the cache would pile up. Also finds out how far the
+  // streams of all released pools have come. The next captured graph can then take the memory that
+  // these streams no longer use. Call this function before the capture, because during a capture
+  // the allocator cannot find out which work is done.
   void tidy_unused_pools();
 
  private:

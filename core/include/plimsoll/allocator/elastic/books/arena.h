@@ -66,8 +66,8 @@ struct alignas(64) Arena {
     MappedSpace* space = nullptr;
     AddressRange range;
   };
-  // The place of a freed block that had borrowed pieces (lending.h). If the program freed several
-  // such blocks, this is the latest. Unset once the pieces have gone home or were lent again.
+  // The place of the block that was freed last among those that had borrowed pieces (lending.h).
+  // Unset once these pieces have gone home or were lent again.
   std::optional<Borrowed> borrowed;
 
   // The block that was freed last. A request of the same size gets it at once. Every other use of
@@ -86,14 +86,15 @@ struct alignas(64) Arena {
   };
   std::optional<Marker> marker;
 
-  // Limit how many pieces the arena takes from other arenas. The allowance of a new arena is
-  // `kTakesAtFirst` pieces. Every `kFreesPerTake` frees add one piece to the allowance. The unused
-  // allowance does not grow beyond `kTakesAtFirst` pieces.
+  // An arena has an allowance of pieces that it may take from other arenas. A new arena's allowance
+  // is `kTakesAtFirst` pieces. Every `kFreesPerTake` frees add one piece to it. The unused part
+  // does not grow beyond `kTakesAtFirst` pieces.
   static constexpr std::uint64_t kTakesAtFirst = 512;
   static constexpr std::uint64_t kFreesPerTake = 64;
-  // How much of the allowance is used, in pieces. `count_taken` adds a piece. Before that, it
-  // raises the number to at least `age / kFreesPerTake`, so that the unused allowance is at most
-  // `kTakesAtFirst`. Growth sets the number to 0 when the driver or the limit refuses new memory.
+  // The used part of the allowance, in pieces. `count_taken` adds one piece. If `taken` is less
+  // than `age / kFreesPerTake`, `count_taken` first raises `taken` to that number, so that at most
+  // `kTakesAtFirst` pieces are unused. Growth sets `taken` to 0 when the driver or the limit
+  // refuses new memory.
   std::uint64_t taken = 0;
   void count_taken() { taken = std::max(taken, age / kFreesPerTake) + 1; }
 
@@ -118,8 +119,8 @@ struct alignas(64) Arena {
         size, [this](Address address, Bytes bytes) { return planned.is_unused(address, bytes); });
   }
   // Does what `take_at_once` does, but takes the place that the plan names. Also returns null if
-  // the plan's next slot cannot serve the request while freed blocks wait for other streams. Growth
-  // then completes the frees whose streams are done, because such a block may lie in the slot.
+  // the plan's next slot cannot serve the request and freed blocks wait for other streams. One of
+  // these blocks may lie in the slot, so Growth then completes the frees whose streams are done.
   Block* take_planned_at_once(Bytes size) {
     free_resting();
     const PlanFollower::Answer answer = find_planned(size);

@@ -289,8 +289,9 @@ class MappedSpace {
   using Mappings = FlatMap<Mapping>;
 
   [[nodiscard]] Block* make(Address address, Bytes size);
-  // Returns a free block, cut to size, where the previous step had the request, or else where the
-  // step before that one had it. Returns null if neither place is known and free.
+  // Returns a free block, cut to size, at the place that the request had in the previous step. If
+  // that place is not free, tries the place that it had in the step before. Returns null if neither
+  // place is known and free.
   [[nodiscard]] Block* take_expected(Bytes size);
   Block* take_best_fit(Bytes size) {
     Block* const block = free_.take(size);

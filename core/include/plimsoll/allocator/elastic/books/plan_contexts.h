@@ -60,9 +60,9 @@ class PlanContexts {
     Last last;
     for (const PlanSection& section : plan.sections) {
       const std::uint32_t end = begin + section.length;
-      // A section may repeat, so its first slots may follow its last slots. Contexts in the first
-      // rounds reach back to earlier sections. The contexts of the last of these `rounds` lie
-      // within the section, so further rounds would have the same contexts.
+      // A section may repeat, so its first slots may follow its last slots. In the first rounds,
+      // contexts reach back to earlier sections. In round number `rounds`, all contexts lie within
+      // the section, so further rounds would have the same contexts.
       const std::size_t rounds = kLength / section.length + 2;
       for (std::size_t round = 0; round < std::min<std::size_t>(section.times, rounds); ++round) {
         for (std::uint32_t slot = begin; slot < end; ++slot) {

@@ -6,11 +6,12 @@
 // - In a planned area, each piece is half a part. planned_area.h says what the parts are.
 // - A gap that no free piece fills in part is one piece, if it is at most 1/32 of the arena's
 //   memory and at most 64 MiB. The next request of this size will take the whole piece.
-// - In any other gap, each piece is half of the bytes that are still missing. But a piece is never
-//   smaller than 1/512 or larger than 1/64 of all reserved memory (of the gap, if the gap is
-//   larger). A piece also has at least 2 MiB and at most 16 MiB. With these sizes, only a few
-//   pieces have to be mapped. The last pieces are small, so a live block that ends in one of them
-//   keeps little memory from moving.
+// - In any other gap, each piece is half of the bytes that are still missing, within two bounds.
+//   The lower bound is 1/512 and the upper bound 1/64 of all reserved memory, or of the gap if the
+//   gap is larger. Both bounds are at least 2 MiB and at most 16 MiB. All these sizes are rounded
+//   down to powers of two. The last piece may be smaller than the lower bound. With these sizes,
+//   only a few pieces have to be mapped. The last pieces are small, so a live block that ends in
+//   one of them keeps little memory from moving.
 //
 // The sizes do not depend on the memory limit. So under a limit a program needs no more memory than
 // without one (docs/elastic.md).

@@ -58,11 +58,11 @@ struct Plan {
 // a later request of the step may need the memory of that block.
 [[nodiscard]] std::optional<Plan> plan_sure_return(const MappedSpace& space, Bytes size);
 
-// Returns whether the caller should wait for the stream. It should if the request can lie where the
-// previous step had it only after the wait, and if at least 16 pieces then return there. Mapping 16
-// pieces elsewhere would take the host longer than the wait, and the stream is busy meanwhile. A
-// request that lies elsewhere would also displace other requests. The memory of those requests
-// would then have to be mapped again.
+// Returns whether a wait for the stream pays off. It does if two conditions hold: the request can
+// lie at its place in the previous step only after the wait, and at least 16 pieces then return
+// there. Mapping 16 pieces elsewhere would take the host longer than the wait, and the stream is
+// busy during the wait. A request that lies elsewhere would also displace other requests, whose
+// memory would then have to be mapped again.
 [[nodiscard]] bool gains_by_waiting(const MappedSpace& space, Bytes size);
 
 // Returns a plan that fills a place with pieces that return, other free pieces and new memory. The
@@ -82,9 +82,9 @@ struct Plan {
 // that was freed there.
 [[nodiscard]] bool waits_to_lie_at(const MappedSpace& space, Bytes size, Address address);
 
-// Returns a plan that needs no new memory. It maps free pieces, together at least as large as the
-// request, in a hole. Returns nothing if the free pieces do not suffice, or if the space never
-// splits blocks.
+// Returns a plan that maps free pieces side by side in a hole, and needs no new memory. The pieces
+// together are at least as large as the request. Returns nothing if the free pieces do not suffice,
+// or if the space never splits blocks.
 [[nodiscard]] std::optional<Plan> plan_whole_pieces(const Arenas& arenas, const MappedSpace& space,
                                                     Bytes size);
 

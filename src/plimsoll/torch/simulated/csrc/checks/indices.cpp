@@ -40,8 +40,8 @@ std::string dimension_text(std::int64_t dim, std::int64_t size) {
 
 constexpr const char* kIndex = "an index";
 
-// Checks x[i, j]. A mask of n dimensions indexes n dimensions of x; PyTorch checks the mask's shape
-// on the host.
+// Checks the indices i and j of x[i, j]. A mask of n dimensions takes the place of n indices. It is
+// not checked here, because PyTorch checks a mask's shape on the host.
 void of_elements(const Call& call) {  // (self, indices, ...)
   const Tensor self = call.tensor(0);
   std::int64_t dim = 0;
@@ -69,9 +69,9 @@ void along_dimension(const Call& call) {
   require_within(call.info().name, index, Accepted(size), kIndex, dimension_text(at, size));
 }
 
-// Checks an index along a dimension. PyTorch also refuses a tensor without elements: it views the
-// tensor in the index's shape, for which the empty storage is too small (restride_dim in
-// aten/src/ATen/native/cuda/ScatterGatherKernel.cu).
+// Checks an index along a dimension. If the tensor is empty and the index is not, throws PyTorch's
+// error: PyTorch gives the tensor the index's shape, and the tensor's storage is too small for that
+// (restride_dim in aten/src/ATen/native/cuda/ScatterGatherKernel.cu).
 void scatter_or_gather(const Call& call) {
   const Tensor self = named(call, "self");
   const Tensor index = named(call, "index");

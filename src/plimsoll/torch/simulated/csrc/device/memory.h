@@ -41,8 +41,8 @@ c10::Allocator* device_allocator();
 Allocation* held_by(const c10::StorageImpl& storage);
 // Return the allocation that contains the memory of a storage or of a tensor. The storage need not
 // own the allocation: DLPack and __cuda_array_interface__ make storages over existing memory.
-// Return null if there is no memory, or if it is on the host or reaches beyond the allocation's
-// end. Neither function throws.
+// Return null if there is no memory, if the memory is on the host, or if no allocation contains the
+// whole memory. Neither function throws.
 Allocation* allocation_of(const c10::StorageImpl& storage);
 Allocation* allocation_of(const at::Tensor& tensor);
 // Returns the bytes from the start of the tensor's allocation to the tensor's first element.

@@ -104,8 +104,8 @@ struct Site {
   bool has_grad_fn = false;  // the memory is for the result of an operation that autograd records
 };
 
-// Something that the program used although a simulation cannot know it, such as the value of a
-// tensor. Shared with Python.
+// An assumption that plimsoll made about something that a simulation cannot know, such as the value
+// of a tensor. Shared with Python.
 struct Assumption {
   std::uint32_t stack = 0;
   std::uint32_t operation = 0;

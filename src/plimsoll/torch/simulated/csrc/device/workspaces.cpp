@@ -17,8 +17,8 @@ namespace {
 
 using WorkspaceKey = std::tuple<c10::DeviceIndex, int, c10::StreamId>;
 
-// Keeps the workspaces of cuBLAS and cublasLt. Like PyTorch, this class has a map for each library
-// and frees the maps one after the other.
+// Keeps the workspaces of cuBLAS and cublasLt in one map for each library. Like PyTorch, `clear`
+// frees all workspaces of cuBLAS before those of cublasLt.
 class Workspaces {
  public:
   bool has(bool lt, const WorkspaceKey& key) {

@@ -52,8 +52,9 @@ Description described(const Tensor& from) {
   return made;
 }
 
-// Copies a host tensor's values to a device tensor if they are few, or if the budget for computed
-// values has room. Otherwise notes only a description of the values.
+// Copies a host tensor's values to a device tensor, if there are few values or the budget for
+// computed values has room. Otherwise only notes a description of the values, as it always does
+// while a graph is captured or if the host tensor has no contents.
 void copy_from_host(const Tensor& to, const Tensor& from) {
   const double cost = static_cast<double>(to.numel());
   const bool is_few = are_few(allocation_of(to)->size, to.scalar_type());

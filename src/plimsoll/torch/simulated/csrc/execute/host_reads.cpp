@@ -38,7 +38,7 @@ bool equal(const Tensor& self, const Tensor& other) {
   return true;
 }
 
-// Returns whether plimsoll can read the tensor's values and they are the same as on a GPU.
+// Returns whether plimsoll can read the tensor's values, and has computed them as a GPU would.
 bool is_known(const Tensor& tensor) {
   return source_of(tensor) == Source::computed && can_be_read(tensor);
 }

@@ -52,8 +52,8 @@ void launch(at::TensorList written, double bytes, at::ArrayRef<double> product,
     const auto size = [&](std::size_t index) { return static_cast<double>(tile[index]); };
     const Product made{product[0], product[1], product[2], product[3], type, tile[5] != 0};
     const TemplateTile of{size(0), size(1), size(2), size(3), size(4), tile[6] != 0};
-    // `bytes` may exceed the bytes of the product's matrices. The kernel moves the rest after it
-    // has multiplied a block, so the time for the rest is added.
+    // `bytes` may include data other than the product's matrices. The kernel moves these data
+    // after it has multiplied a block, so their time is added.
     const double besides = std::max(0.0, bytes - made.bytes()) / on.bytes_per_ns;
     time = std::max(time, template_ns(made, of, on) + besides);
   }

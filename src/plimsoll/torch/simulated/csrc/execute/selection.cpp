@@ -25,8 +25,8 @@ std::size_t count_scratch(std::int64_t numel, int multiprocessors) {
   return (static_cast<std::size_t>(multiprocessors) * 40 * 4 + 255) / 256 * 256 + 255;
 }
 
-// Returns the bytes of cub's temporary storage for selecting elements. The storage holds the states
-// of all tiles, rounded up to 256 bytes, and spare bytes so that cub can align addresses in it.
+// Returns the bytes of cub's temporary storage for selecting elements. The storage has 8 bytes for
+// the state of each tile, and further bytes for alignment.
 std::size_t select_scratch(std::int64_t numel) {
   const std::size_t tiles = (static_cast<std::size_t>(numel) + 4223) / 4224 + 32;
   return (tiles * 8 + 255) / 256 * 256 + 256 + 255;

@@ -203,9 +203,9 @@ void register_virtual_tensors() {
   static auto* const fallback =
       new torch::Library(torch::Library::IMPL, "_", kVirtualKey, __FILE__, __LINE__);
   fallback->fallback(torch::CppFunction::makeFromBoxedFunction<&run_virtual>());
-  // PyTorch treats the dispatch key as a backend. If an operation has a kernel for all backends,
-  // PyTorch prefers that kernel to a backend's fallback. So such operations are registered one by
-  // one.
+  // PyTorch treats kVirtualKey as a backend. If an operation has one kernel for all backends,
+  // PyTorch prefers that kernel to the fallback of a backend. So plimsoll registers run_virtual for
+  // each of these operations.
   c10::Dispatcher& dispatcher = c10::Dispatcher::singleton();
   for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
     const auto op = dispatcher.findOp(name);

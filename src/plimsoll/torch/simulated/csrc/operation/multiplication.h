@@ -32,9 +32,9 @@ struct Product {
 
 enum class Pass : std::uint8_t { forward, input_gradient, weight_gradient };
 
-// The work of one pass of a convolution. For a transposed convolution, `pass` has the pass of a
-// plain convolution that does the same work: a transposed forward pass is an `input_gradient`, and
-// the reverse.
+// The work of one pass of a convolution. A transposed convolution counts as the plain convolution
+// that does the same work: its forward pass counts as `input_gradient`, and its input gradient
+// counts as `forward`.
 struct ConvolutionWork {
   double inputs = 0;   // positions in one input image, times the number of images
   double outputs = 0;  // positions in one output image, times the number of images

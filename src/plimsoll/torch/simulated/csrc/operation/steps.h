@@ -1,5 +1,5 @@
-// The steps of a simulated kernel besides its computation. In a step, the kernel takes or frees
-// memory, makes the host wait, or calls other operations.
+// The steps of a simulated kernel. Most steps take or free memory or make the host wait. The
+// computation of the results is not a step.
 #pragma once
 
 #include <cstddef>

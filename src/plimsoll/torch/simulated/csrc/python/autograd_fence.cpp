@@ -44,9 +44,8 @@ Pointer make_turn() {
 }
 
 // Runs the empty pass on a device's thread. The engine chooses that thread because the root's input
-// is on that device. The pass runs on the caller's stream. The pass uses no second stream, so the
-// engine makes no stream wait for another. The input has no storage, no operation makes it, and
-// profilers do not see it.
+// is on that device. The pass uses only the caller's stream, so the engine makes no stream wait for
+// another. The input has no storage, and no operation makes it. Profilers do not see the pass.
 void wait_for_turn(c10::DeviceIndex index) {
   const at::DisableRecordFunctionGuard unseen;
   const at::Tensor gradient = at::detail::make_tensor<c10::TensorImpl>(

@@ -31,8 +31,8 @@
 namespace plimsoll::simulated {
 namespace {
 
-// Returns whether threads of the autograd engine exist. It looks for the names that PyTorch gives
-// them.
+// Returns whether threads of the autograd engine exist. PyTorch gives these threads names that
+// begin with "pt_autograd".
 bool has_autograd_threads() {
   std::error_code error;
   for (const auto& task : std::filesystem::directory_iterator("/proc/self/task", error)) {

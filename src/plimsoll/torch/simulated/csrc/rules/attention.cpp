@@ -14,9 +14,9 @@ namespace {
 
 using at::Tensor;
 
-// Holds the sizes of an attention's query and key. Both tensors have the dimensions batch, heads,
-// rows, width, except in the second constructor.
+// Holds the sizes of an attention's query and key.
 struct Shape {
+  // Takes tensors with the dimensions batch, heads, rows, width.
   Shape(const Tensor& query, const Tensor& key)
       : batch(size(query, 0)),
         heads(size(query, 1)),

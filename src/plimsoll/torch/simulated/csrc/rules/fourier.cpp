@@ -7,10 +7,10 @@
 namespace plimsoll::simulated {
 namespace {
 
-// Returns whether `length` has a prime factor above `bound`. cuFFT needs more than one kernel for a
+// Returns whether `length` has a prime factor above `bound`. cuFFT takes a workspace for a
 // long transform and for a length with a large prime factor. The bounds in this file are fitted to
-// recordings of a real GPU's memory. In these recordings, cuFFT takes a workspace for the lengths
-// 129 = 3 * 43 and 65536, and takes none for 1023 = 3 * 11 * 31.
+// recordings of a real GPU's memory: a complex transform takes a workspace for the lengths
+// 129 = 3 * 43 and 65536, and none for 1023 = 3 * 11 * 31.
 bool has_factor_above(std::int64_t length, std::int64_t bound) {
   for (std::int64_t factor = 2; factor <= bound; ++factor) {
     while (length % factor == 0) length /= factor;
@@ -49,8 +49,8 @@ void real_fft_workspace(Call& call, const at::Tensor& real, std::int64_t length)
   call.release_last();
 }
 
-// Returns whether a single call of cuFFT can transform all of `dims`. This is so for one dimension,
-// and for two or three dimensions, unless the first two are dimensions 0 and 1.
+// Returns whether a single call of cuFFT can transform all of `dims`. One call can always transform
+// one dimension. It can transform two or three dimensions unless `dims` begins with 0, 1.
 bool is_one_transform(const std::vector<std::int64_t>& dims) {
   return dims.size() == 1 || (dims.size() <= 3 && !(dims[0] == 0 && dims[1] == 1));
 }

@@ -17,8 +17,9 @@ bool is_channels_last(const at::Tensor& tensor) {
 
 void contiguous_input(Call& call) { copy_unless_contiguous(call, call.tensor(0)); }
 
-// Simulates a kernel that supports only the contiguous layout. PyTorch makes a contiguous copy of
-// each result that has another layout, and then of the input if it has another layout.
+// Simulates a kernel that supports only the contiguous layout. For each result that has another
+// layout, PyTorch allocates a contiguous tensor, which the kernel writes instead. If the input has
+// another layout, PyTorch then makes a contiguous copy of the input.
 void plain_layout(Call& call) {
   call.allocate_all();
   for (std::size_t i = 0; i < call.info().results.size(); ++i) {

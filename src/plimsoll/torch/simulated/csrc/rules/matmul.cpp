@@ -158,8 +158,8 @@ void scaled_mm(Call& call) {
   call.allocate_all();
   take_lt_workspace(call);
   const auto size = [](std::int64_t of) { return static_cast<double>(of); };
-  // A product of 8-bit numbers takes half the time of the same product in half precision. So the
-  // rule notes half a product (a batch of 0.5) in half precision.
+  // The product takes half the time of a product of the same size in half precision. So the rule
+  // notes a product in half precision with a batch of 0.5.
   call.note_multiplication(
       Product{0.5, size(left.size(0)), size(right.size(1)), size(left.size(1)), at::kHalf});
 }

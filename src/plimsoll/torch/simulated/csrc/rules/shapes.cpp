@@ -64,8 +64,8 @@ void ctc_loss_backward(Call& call) {
   const bool is_large = 2 * steps + 24 * batch / 10 + 2 * scores.size(2) / 10 > 450;
   if (!is_large) return;
   // For a small problem, one kernel computes the whole gradient. For a large problem, PyTorch
-  // computes the gradient of the blank symbol with separate operations. They sum over the blanks
-  // of each target, which are at every second position.
+  // computes the gradient of the blank symbol with separate operations. These operations sum over
+  // the blanks of each target. Every second position of `prefixes` is a blank.
   const bool removes_infinity = call.argument(8).toBool();
   std::size_t with_infinity = 0;
   if (removes_infinity) {

@@ -28,11 +28,13 @@ bool is_planned_first(const Call& call) {
   return known->insert(key).second;
 }
 
-// Two costs occur once in each training step. At the start of a backward pass, the autograd
-// engine's threads wake up. Before the optimizer calls its first operation on lists of tensors, it
-// looks at all parameters. `last_backward` is PyTorch's number of the newest backward pass; PyTorch
-// numbers the passes in the order in which they begin. A pass that runs inside another pass, as
-// with checkpointing, has its own number.
+// When a backward pass begins, the autograd engine's threads wake up. Later, the optimizer looks at
+// all parameters before it calls its first operation on lists of tensors. host_ns adds the time of
+// the threads and of the optimizer. `optimizer_is_due` is true from the start of a pass until
+// host_ns has added the optimizer's time.
+//
+// PyTorch numbers backward passes in the order in which they begin. `last_backward` is the highest
+// number so far. A pass that runs inside another pass, as with checkpointing, has its own number.
 std::atomic<int> last_backward = -1;
 std::atomic<bool> optimizer_is_due = false;
 

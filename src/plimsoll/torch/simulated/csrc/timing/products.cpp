@@ -165,7 +165,8 @@ double multiplied_ns(const ConvolutionWork& w, const DeviceProperties& on) {
   product.batch = w.groups;
   product.type = w.type;
   product.allows_tf32 = w.allows_tf32;
-  // Tensor cores are used poorly with fewer than eight channels; images, for example, have three.
+  // With fewer than eight input channels per group, cuDNN uses the tensor cores poorly. An image,
+  // for example, has three channels.
   if (channels < 8 && w.taps > 1) {
     const double flops = 2 * w.outputs * w.out_channels * terms;
     const double flops_per_ns = w.pass == Pass::forward          ? 25e3

@@ -3,8 +3,8 @@
 //
 // Kernel times were measured on an H200, one operation at a time (benchmarks/kernels.py). For other
 // GPUs they are scaled by three rates: memory bandwidth, multiplications, and everything else. Host
-// times were measured on several hosts (benchmarks/host.py, steps.py). Times are in ns; work is in
-// bytes and in counts of numbers. Times do not depend on the values of tensors.
+// times were measured on several hosts (benchmarks/host.py, steps.py). Times are in ns. They do
+// not depend on the values of tensors.
 #pragma once
 
 #include <ATen/core/Tensor.h>

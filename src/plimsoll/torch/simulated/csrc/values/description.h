@@ -80,7 +80,8 @@ struct Description {
   // Describes truth values that depend on data. About `share` of them are true. Even a share of 0
   // or 1 makes no value certain.
   static Description likely(double share) { return {0, 1, Spread::data, share}; }
-  // Describes a count of at most `most`; on average it is `mean`.
+  // Describes a count between 0 and `most` with the average `mean`. `random`: random draws, and not
+  // data, decide the count.
   static Description counted(double mean, double most, bool random);
   // Adds an atom, or adds its share to an existing atom of the same value. A description has room
   // for two atoms. If there would be three, the atom with the smallest share is dropped.

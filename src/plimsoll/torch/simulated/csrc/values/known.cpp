@@ -206,10 +206,10 @@ Description bounds_of(const at::Tensor& values) {
   return found;
 }
 
-// Describes the values that a GPU may have instead of values that plimsoll only assumes. `bounds`
-// describes the assumed values. For numbers, returns `any`, limited to the signs of the assumed
-// values. For truth values, returns a description with about the same share of true elements as
-// `bounds`.
+// Describes the values that a tensor may have on a GPU if plimsoll only assumes its values.
+// `bounds` describes the assumed values. For numbers, returns `any`, limited to the signs of the
+// assumed values. For truth values, returns a description with about the same share of true
+// elements as `bounds`.
 Description signs_of(const Description& bounds, const Description& any, at::ScalarType type) {
   if (type == at::kBool) {
     // Even if all assumed values are equal, the values on a GPU may differ. So the share is never
@@ -279,9 +279,9 @@ Origin origin_of_values(const at::Tensor& tensor, const Contents& contents, std:
   return origin_by_number(serial, version.current_version());
 }
 
-// Sets what is known of bytes that a device writes. The host reads mapped host memory directly. If
-// plimsoll has only a description of new bytes in such memory, the host still finds the old bytes
-// there, so plimsoll adds an assumption to the report.
+// Records what plimsoll knows about bytes that a device writes. Adds an assumption to the report
+// if the bytes lie in mapped host memory and plimsoll has only a description of them. The program
+// reads such memory directly, and still finds the old bytes there.
 void put(Allocation& allocation, std::size_t begin, const Contents::Part& part) {
   Contents& contents = contents_of(allocation);
   if (contents.are_mapped() && part.source == Source::described) {

@@ -37,7 +37,8 @@ struct Origin {
   [[nodiscard]] bool is_known() const { return way != 0; }
   [[nodiscard]] bool is_of(const Origin& ancestor) const;
   // Notes that a condition is settled. If the condition was noted already, keeps the larger share.
-  // If no place is free, forgets the oldest condition, because a loop tests the newest one again.
+  // If `settled` is full, drops its oldest condition. A rejection loop tests the newest
+  // condition again, so that one must stay.
   void settle(const Settled& condition);
   // Returns the origin after `share` of the tensor's elements were replaced. `condition` is settled
   // now, unless its way is unknown. The new elements may meet every other settled condition.
@@ -55,9 +56,10 @@ inline std::uint64_t ancestor_bit(std::uint64_t way) { return std::uint64_t{1} <
 Origin origin_by_number(std::uint64_t number, std::uint64_t within = 0);
 // Returns an origin that no other tensor has. Newly drawn random numbers get such an origin.
 Origin new_origin();
-// Returns a corrected copy of `truth`, the description of a condition's results. `origin` belongs
-// to these results. If the condition is settled, fewer elements meet it than `truth` says, and the
-// function also lowers `origin.open`. If it is not settled, the copy equals `truth`.
+// Corrects `truth`, which describes a condition's results; `origin` is the origin of these results.
+// If the condition is settled, lowers the share of elements that meet it. If the condition's
+// negation is settled, lowers the share that meets the negation. In both cases, also lowers
+// `origin.open` to this share, unless it is lower already.
 Description settled_truth(const Description& truth, Origin& origin);
 
 }  // namespace plimsoll::simulated

@@ -70,9 +70,8 @@ struct Launch {
   }
 };
 
-// Calls `each` once for every element. The arguments are the element's index, a block of random
-// bits, and a number `i`. The block consists of `at_a_time` equal parts, and each part is for
-// one element. Part `i`, counted from 0, is for this element.
+// Calls `each` once for every element, with the element's index, a block of random bits, and a
+// number `i`. `at_a_time` elements share a block. `i` counts these elements from 0.
 template <typename Each>
 void for_elements(const Call& call, const RandomState& state, std::int64_t count,
                   std::uint64_t at_a_time, Each each) {

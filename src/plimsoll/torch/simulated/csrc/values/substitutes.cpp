@@ -28,8 +28,8 @@ namespace {
 
 using at::Tensor;
 
-// Pushes the call's results. If `results` lacks one, pushes zeros. A GPU's kernel returns that
-// result only for the backward pass, and the substitute for the backward pass does not read it.
+// Pushes the call's results. Pushes zeros for each result that `results` lacks. GPU kernels return
+// such a result only for the backward pass, whose substitute does not read it.
 void leave(const Call& call, torch::jit::Stack& stack, const std::vector<Tensor>& results) {
   for (std::size_t i = 0; i < call.results().size(); ++i) {
     const c10::IValue& like = call.results()[i];

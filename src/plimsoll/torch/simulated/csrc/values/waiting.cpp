@@ -149,8 +149,9 @@ bool is_waited_for(std::uint32_t stack) {
   return *is_tested;
 }
 
-// Returns whether the program makes progress at `place`. If this read and the last read at `place`
-// read the same allocation, a higher offset is progress. Otherwise a smaller storage is progress.
+// Notes a read at `place`, and returns whether the program made progress since the last read there.
+// Within the same allocation, a higher offset is progress. If the program now reads another
+// allocation, a smaller storage is progress.
 bool goes_on(Place& place, const at::Tensor& tensor) {
   const Allocation* const allocation = allocation_of(tensor);
   if (allocation == nullptr) return false;

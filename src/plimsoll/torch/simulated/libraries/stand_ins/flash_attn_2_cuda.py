@@ -243,9 +243,9 @@ def _gradients(
 ) -> list[Any]:
     """Implements `bwd` and `varlen_bwd`.
 
-    The fourth result has the shape `statistics`. It has one number for each row: the sum of the
-    output times the output's gradient. `sums` is the shape of the tensor that accumulates the query
-    gradient.
+    The fourth result has one sum for each row: the row's output times its gradient, summed up.
+    `statistics` is the shape of this result. `sums` is the shape of the tensor that accumulates the
+    query gradient.
     """
     query, key, value = of
     dq, dk, dv = (

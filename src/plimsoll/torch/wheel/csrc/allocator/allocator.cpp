@@ -312,8 +312,8 @@ std::int64_t synchronizations(int number) {
 // For each GPU, how often PyTorch synchronized it because plimsoll emptied another GPU's cache.
 std::int64_t for_others[kGpus];
 
-// Releases the caches of all GPUs, because PyTorch's function does. plimsoll calls this function
-// once for each GPU. `for_others` counts the synchronizations of the other GPUs.
+// Empties the caches of all GPUs, because PyTorch cannot empty the cache of a single GPU. Adds the
+// synchronizations of all GPUs except `number` to `for_others`.
 int empty_cache(int number, plimsoll_pool_id pool) {
   return guarded_on(number, [&] {
     for (int i = 0; i < count; ++i) for_others[i] -= i == number ? 0 : synchronizations(i);

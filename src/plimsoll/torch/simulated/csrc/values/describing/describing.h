@@ -92,7 +92,7 @@ Description place_of_extreme(const Operands& of);
 Description place_of_kth(const Operands& of);
 // Describes the first operand's numbers after they have moved to other positions.
 Description elsewhere(const Operands& of);
-// Describes the first operand's bounds, without its distribution.
+// Describes numbers within the first operand's bounds, with an unknown distribution.
 Description bounds(const Operands& of);
 
 }  // namespace plimsoll::simulated
