@@ -145,7 +145,7 @@ class Loader:
 
 
 def evaluate(clock: StepClock, machine: FakeSimulation) -> None:
-    pytest.importorskip("torch")  # an evaluation turns gradients off
+    pytest.importorskip("torch")  # which finds the tensors of a batch
     loader = Loader()
     for _ in range(3):
         clock._samples._note_batch(loader, ())
