@@ -150,7 +150,8 @@ TEST(concurrent_statistics_of_threads_that_only_allocate_have_an_exact_peak) {
     for (std::size_t i = 0; i < kThreads; ++i) {
       for (Bytes n = 0; n < counts[i]; ++n) shards[i]->free(false, 2_MiB, 2_MiB);
     }
-    Statistics read;  // read only now, because reading raises the peak to the present sum
+    // The statistics are read last, because a read raises the peak to at least the present total.
+    Statistics read;
     counters.read(read);
     CHECK_EQUAL(read.allocation.all.current, 0);
     CHECK_EQUAL(read.allocation.all.peak, peak_blocks);

@@ -21,9 +21,10 @@ SCRIPT = PROGRAMS / "explanation" / "residual_layers.py"
 
 
 def tried(batch: int, allocator: AllocatorName = "native") -> tuple[dict[str, Advice], ScriptRun]:
-    """Returns the pieces of advice by the first word of their text, and the script's run.
+    """Returns a dict of the advice, and the script's run.
 
-    If several pieces of advice share a first word, the dict has only the highest ranked piece.
+    The keys are the first words of the advice. If several pieces of advice share a first word, the
+    dict has only the highest ranked one.
     """
     arguments = ["--batch-size", str(batch)]
     recorded = predict(SCRIPT, arguments, allocator=allocator).peak_allocated_bytes

@@ -1,4 +1,4 @@
-"""Tests `plimsoll doctor` on several machines: its answer, and how to add missing parts."""
+"""Tests what `plimsoll doctor` reports on several machines, and what it says to install."""
 
 from __future__ import annotations
 

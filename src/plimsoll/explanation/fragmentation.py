@@ -85,8 +85,8 @@ def _largest_request(past: Past, event: int, stream: int, hole: int) -> int | No
     Returns None if `past` is not a replay, or if the allocator can move free memory.
     """
     if not isinstance(past, ReplayedPast) or past.moves:
-        # Only a replay can try requests. If the allocator can move free memory, the sizes of the
-        # free pieces do not limit requests.
+        # Without a replay, plimsoll cannot test whether a request would be served. If the allocator
+        # can move free memory, the sizes of the free pieces do not limit requests.
         return None
     if hole <= _SMALL_REQUEST:
         return 0

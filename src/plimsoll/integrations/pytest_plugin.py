@@ -105,7 +105,7 @@ def _budget_of(item: pytest.Item) -> int | None:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> Generator[None, None, None]:
-    """Begins to record a test with a budget, before its fixtures run."""
+    """If the test has a budget, begins to record before the test's fixtures run."""
     budget_bytes = _budget_of(item)
     if budget_bytes is not None:
         from plimsoll.base.errors import InputError

@@ -59,7 +59,7 @@ struct Block {
   bool mapped = true;
   bool retired = false;   // elastic: still mapped, but its memory now serves another address
   bool borrows = false;   // elastic: when freed, may have pieces to return (lending.h)
-  bool exported = false;  // elastic: the used block was exported to other processes
+  bool exported = false;  // elastic: in use, and exported to other processes
 
   [[nodiscard]] bool is_split() const { return previous != nullptr || next != nullptr; }
   [[nodiscard]] bool is_active() const { return allocated || !stream_uses.empty(); }

@@ -3,8 +3,8 @@
 // that do not repeat.
 //
 // Time is counted in large requests of the stream. Two requests are alike if they ask for the same
-// size (or for similar sizes, see `Likeness`) and their blocks live equally long. Two requests
-// whose blocks other streams use are alike if they ask for the same size.
+// size (or for similar sizes, see `Likeness`) and their blocks live equally long. If other
+// streams use the blocks of both requests, only the sizes are compared, and they must be equal.
 //
 // A step repeats if two conditions hold. Each request is like the request at the same position in
 // the step before. Each block that only this stream uses is freed within one step's length. In the

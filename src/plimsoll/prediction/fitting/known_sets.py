@@ -103,10 +103,11 @@ class Known:
         return max(inside, key=lambda attempt: len(attempt.changes))
 
     def estimate(self, changes: Changes, start: Attempt) -> tuple[int, float]:
-        """Estimates a set's peak and step time from `start`, an attempt with some of its changes.
+        """Estimates the peak and the step time of a set of changes.
 
-        If an attempt had all of the set's changes and further ones, the estimated peak is no lower
-        than that attempt's peak.
+        The estimate begins with the attempt `start`, which had some of the set's changes. If
+        another attempt had all of the set's changes and more, the estimated peak is no lower than
+        that attempt's peak.
         """
         allocated, seconds = start.allocated_bytes(), self.seconds(start)
         for change in set(changes) - set(start.changes):

@@ -134,7 +134,7 @@ def _table(fit: FitParts) -> Iterator[str]:
     if any(trial.value == failing and trial.fits is not False for trial in fit.curve) or any(
         trial.value == failing and trial.error is not None for trial in fit.curve
     ):
-        failing = None  # no trial shows that `failing` takes too much memory
+        failing = None  # no trial has shown that this value takes too much memory
     notes = []
     yield f"  {fit.vary:>{width}}  {'on the card':>12}  {'step, about':>11}"
     for trial in fit.curve:
