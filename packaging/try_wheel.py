@@ -60,7 +60,7 @@ def steps(page: Path) -> list[Step]:
     return [
         Step(("--version",), "plimsoll "),
         Step(("gpus",), "RTX 4090"),
-        Step(("replay", TRAINING), "Every address and segment is as recorded."),
+        Step(("replay", TRAINING), "every address and segment as recorded"),
         Step(("explain", OUT_OF_MEMORY), "out of memory"),
         Step(("view", TRAINING, "-o", str(page)), "plimsoll"),
         Step(("metrics", "--rules"), "groups:"),

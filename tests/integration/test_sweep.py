@@ -77,6 +77,7 @@ def test_rows_are_what_single_predictions_and_replays_say(
         wanted = figures(as_json([one.to_dict() for one in replayed]))
         assert figures(rows["run.pickle.gz", conf]["result"]) == wanted
         assert "no such thing" in rows["broken.py", conf]["error"]
+    assert "run the same command to try the 2 failed cases again" in done.stderr
     (tmp_path / "broken.py").write_text("import torch\ntorch.ones(1, device='cuda')\n")
     again = run("plan.toml", "--json", folder=tmp_path)
     assert again.returncode == 0, again.stderr

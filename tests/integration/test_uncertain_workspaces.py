@@ -74,6 +74,26 @@ def test_others_have_a_range_and_its_reason(
     assert ", depending on cuDNN's workspaces)" in str(prediction)
 
 
+PADDINGS = """
+import torch
+form = {"dtype": torch.bfloat16, "memory_format": torch.channels_last}
+x = torch.randn(8, 64, 56, 56, device="cuda").to(**form)
+for padding in ORDER:
+    torch.nn.Conv2d(64, 64, 3, padding=padding).cuda().to(**form)(x).sum().backward()
+"""
+
+
+@pytest.mark.parametrize(("order", "unmeasured"), [([1], 0), ([1, 0], 2), ([0, 1], 2)])
+def test_of_two_paddings_only_the_measured_one_has_one_figure(
+    order: list[int], unmeasured: int, tmp_path: Path
+) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(PADDINGS.replace("ORDER", str(order)))
+    prediction = plimsoll.predict(script, gpu="H200")
+    assert len([one for one in prediction.assumptions if one.what in WORKSPACES]) == unmeasured
+    assert (prediction.peak_allocated_range_bytes is None) == (not unmeasured)
+
+
 def test_a_range_is_the_same_each_time(tmp_path: Path) -> None:
     first, second = (found(tmp_path, OTHER, "L4") for _ in range(2))
     assert first.peak_reserved_range_bytes == second.peak_reserved_range_bytes

@@ -158,14 +158,14 @@ def test_returned_memory_is_a_cost_where_there_is_more_of_it_than_before() -> No
 def test_times_of_advice_have_a_scale() -> None:
     slow = replace(ADVICE, driver_seconds=0.5)
     spills = replace(slow, bus_seconds=0.2)
-    assert "0.500 s slower (+5.0% of the run)" in _details(slow, 10.0)
+    assert "about 0.500 s slower (+5.0% of the run)" in _details(slow, 10.0)
     copies = "at least 0.700 s slower (+7.0% of the run)"
     assert copies in _details(spills, 10.0)
-    assert "0.500 s faster (-5.0% of the run)" in _details(
+    assert "about 0.500 s faster (-5.0% of the run)" in _details(
         replace(ADVICE, driver_seconds=-0.5), 10.0
     )
-    assert "0.500 s slower (more than the run)" in _details(slow, 0.1)
-    assert "0.500 s slower (the run's length is unknown)" in _details(slow, None)
+    assert "about 0.500 s slower (more than the run)" in _details(slow, 0.1)
+    assert "about 0.500 s slower (the run's length is unknown)" in _details(slow, None)
     assert len([*_details(ADVICE, None)]) == 1
 
 

@@ -27,6 +27,7 @@ from plimsoll.torch.building.compiler import (
     load,
 )
 from plimsoll.torch.building.tables import as_include
+from plimsoll.torch.simulated.compiled.settings import compiled_folder
 from plimsoll.torch.simulated.library import SIMULATED_GPU
 
 if TYPE_CHECKING:
@@ -85,6 +86,19 @@ def test_every_file_that_is_compiled_in_counts(recipe: Recipe, home: Path, file:
         source.write("// changed\n")
     assert build(recipe) != before
     assert len(list(home.glob("*.so"))) == 2
+
+
+def test_only_the_user_may_write_to_the_folder_of_compiled_code(home: Path) -> None:
+    home.mkdir(mode=0o700, parents=True)
+    home.parent.chmod(0o700)
+    before = os.umask(0o002)
+    try:
+        (home / "compiled").mkdir()
+        assert (home / "compiled").stat().st_mode & 0o777 == 0o775
+        assert compiled_folder() == home / "compiled"
+    finally:
+        os.umask(before)
+    assert (home / "compiled").stat().st_mode & 0o777 == 0o700
 
 
 def test_who_shares_files_with_a_group_builds_once_too(

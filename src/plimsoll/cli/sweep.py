@@ -182,7 +182,7 @@ def sweep(
             hint(["plimsoll", "sweep", "--picture", *again, *map(str, what)])
     if failed := sum(row.error is not None for row in found.rows):
         cases = format_count(failed, "failed case")
-        _say_what_is_kept(kept, f"run the command again to try the {cases} again")
+        _say_what_is_kept(kept, f"run the same command to try the {cases} again")
     elif found.rows:
         _say_what_is_kept(kept, "if you add cases, plimsoll runs only the new ones")
     if found.rows and all(row.error is not None for row in found.rows):

@@ -73,4 +73,4 @@ def _helps(leak: Leak, cause: Cause) -> str:
     is_same = users_part(leak.what) in (cause.line, users_part(cause.line or ""))
     change = cause.change if is_same else cause.change.replace(" there", where)
     # The advice of no_grad already names its patch.
-    return f"What helps: {change}" + ("" if cause.patch == NO_GRAD else f": {cause.patch}")
+    return f"What may help: {change}" + ("" if cause.patch == NO_GRAD else f": {cause.patch}")

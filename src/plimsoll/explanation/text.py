@@ -300,14 +300,14 @@ def _details(a: Advice, run_seconds: float | None) -> Iterator[str]:
         reserved += f", {format_size(a.peak_dedicated_bytes)} on the card"
     yield reserved
     if a.num_alloc_retries and a.kind not in _OTHER_RETRIES:
-        yield f"PyTorch returns cached memory to the driver {_times(a.num_alloc_retries)}"
+        yield f"the allocator returns cached memory to the driver {_times(a.num_alloc_retries)}"
     seconds = a.driver_seconds + a.bus_seconds
     share = _share_of_run(seconds, run_seconds)
     change = f"{abs(seconds):.3f} s {'slower' if seconds > 0 else 'faster'} {share}"
     if a.bus_seconds:  # `bus_seconds` is a lower bound
         yield f"{'at least' if seconds > 0 else 'at most'} {change}"
     elif abs(seconds) >= 0.001:
-        yield change
+        yield f"about {change}"
     if a.note:
         yield a.note
 

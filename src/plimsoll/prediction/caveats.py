@@ -37,10 +37,9 @@ def caveats_of_run(p: PredictionParts) -> Iterator[str]:
     if count := caught_requests(p):
         yield caught_text(count)
     if (growth := growth_bytes(p.step_peaks_bytes)) is not None:
-        yield (
-            f"Memory grows each step by {format_size(growth)}: the answer holds for "
-            f"{len(p.step_peaks_bytes)} steps, and no more"
-        )
+        more = f"Memory grows each step by {format_size(growth)}"
+        holds = f": the answer holds for {len(p.step_peaks_bytes)} steps, and no more"
+        yield more if p.fits is False else more + holds
     elif is_unsteady(p):
         yield unsteady_text(p.step_peaks_bytes)
     if p.fewer_steps is not None:

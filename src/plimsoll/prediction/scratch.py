@@ -22,9 +22,7 @@ def free_folders() -> list[Path]:
     """
     with suppress(InputError):  # the script can run even if this folder cannot be made
         private_folder()
-    compiled = compiled_folder()
-    compiled.mkdir(mode=0o700, exist_ok=True)
-    return [*folders(), compiled]
+    return [*folders(), compiled_folder()]
 
 
 def is_held_back(path: Path) -> bool:

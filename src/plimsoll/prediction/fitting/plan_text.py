@@ -92,8 +92,9 @@ def _answer(plan: PlanParts) -> Iterator[str]:
         says = too_much if over > 0 else "which no run under the limit confirmed"
         yield f"  the least that it took: {format_size(plan.floor_bytes)}, {says}, {how}"
         yield from _changes(plan)
-        yield f"Next: {_larger_card(plan)}"
     yield from plan.caveats
+    if not plan.fits:
+        yield f"Next: {_larger_card(plan)}"
     if plan.host_peak_bytes is not None:
         yield host_row(plan.host_peak_bytes, plan.host_peak_range_bytes)
     if plan.interrupted:

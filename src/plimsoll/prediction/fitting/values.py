@@ -267,6 +267,7 @@ class _Search:
             self._trials[each.value] = replace(
                 before, fits=fits, step_seconds=None, samples_per_second=None,
                 why_unknown=found.why_unknown if found.fits is None else None,
+                caveats=list(caveats_of_run(found)),
             )  # fmt: skip
             return
         self._trials[each.value] = Trial(

@@ -42,20 +42,22 @@ def mostly_at(line: str | None, inner: str | None) -> str:
 def why(cause: Cause) -> str:
     """Returns one line with the cause, the advice, and what the advice saved in a trial."""
     if cause.why_not:
-        saved = f"tried: {cause.why_not}"
+        advice = f"Tried, without success: {cause.change} ({cause.why_not})"
+    elif cause.serves_failed_requests:
+        advice = f"What helps: {cause.change} (serves the request that failed, tried)"
     elif cause.serves_failed_requests is not None:
-        enough = "serves" if cause.serves_failed_requests else "is not enough for"
-        saved = f"{enough} the request that failed, tried"
+        advice = f"Tried, and not enough for the request that failed: {cause.change}"
     elif cause.saves_bytes is None:
-        return f"Why: {cause.sentence}. What may help (not tried): {cause.change}."
+        advice = f"What may help (not tried): {cause.change}"
     elif cause.saves_bytes <= 0:
-        saved = "saves nothing, tried"
+        advice = f"Tried, and saves nothing: {cause.change}"
     else:
         # If memory grows, the change may save more: a trial ends early, and a replay keeps each
         # leaked block for one more pass.
         least = "at least " if cause.growth_bytes else ""
-        saved = f"saves {least}{format_size(cause.saves_bytes)}, tried"
-    return f"Why: {cause.sentence}. What helps: {cause.change} ({saved})."
+        saves = f"saves {least}{format_size(cause.saves_bytes)}"
+        advice = f"What helps: {cause.change} ({saves}, tried)"
+    return f"Why: {cause.sentence}. {advice}."
 
 
 def most_held(by_category: Mapping[str, int], lines: Sequence[LineShare]) -> str | None:

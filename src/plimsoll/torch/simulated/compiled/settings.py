@@ -28,12 +28,18 @@ _FOLDER = "compiled"
 
 
 def compiled_folder() -> Path:
-    """Returns the folder of everything that is compiled for simulated GPUs.
+    """Makes and returns the folder of everything that is compiled for simulated GPUs.
+
+    Only the user may write to the folder, because plimsoll loads libraries from it.
 
     Raises:
         InputError: If `cache_folder` raises it.
     """
-    return cache_folder() / _FOLDER
+    folder = cache_folder() / _FOLDER
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if folder.stat().st_mode & 0o022:
+        folder.chmod(0o700)  # an earlier version made it with the user's umask
+    return folder
 
 
 def is_generated(file: str) -> bool:
@@ -66,7 +72,7 @@ def folder_for(profiles: list[GpuProfile], library: str) -> Path:
     """
     cards = hashlib.sha256(repr((profiles, library)).encode()).hexdigest()[:12]
     folder = compiled_folder() / f"torch{versions.torch_build()}-triton{triton_version()}-{cards}"
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(exist_ok=True)
     return folder
 
 

@@ -50,7 +50,5 @@ def loaded(load: Callable[[], _Loaded], path: Any) -> _Loaded:
             return load()
         except (ImportError, OSError) as error:
             # A trial may change real files in this folder (prediction/scratch.py).
-            folder = compiled_folder()
-            folder.mkdir(mode=0o700, exist_ok=True)
-            if not stand_in_for(error, Path(path), folder):
+            if not stand_in_for(error, Path(path), compiled_folder()):
                 raise

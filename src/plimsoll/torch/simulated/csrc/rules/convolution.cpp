@@ -105,6 +105,8 @@ Plan& kept_plan(const Convolution& shape, Pass pass, bool& is_new) {
       number(pass),         number(shape.kind),   number(shape.type),   number(shape.channels_last),
       shape.batch,          shape.channels,       shape.side,           shape.out_channels,
       number(shape.kernel), number(shape.stride), number(shape.groups), number(shape.dilation)};
+  // The sizes of the operands tell different paddings apart.
+  key.insert(key.end(), shape.bytes.begin(), shape.bytes.end());
   const auto [place, is_first] = kept.try_emplace(std::move(key), Plan::first);
   is_new = is_first;
   return place->second;

@@ -110,8 +110,7 @@ constexpr std::size_t kNeighbours = 8;
 struct Neighbours {
   // Measured convolutions, the most similar first.
   std::array<const Measured*, kNeighbours> entries{};
-  // Whether the requested convolution was itself measured. If so, it is the first entry.
-  bool is_measured = false;
+  bool has_equal = false;  // the first entry is equal to the call, except perhaps in its padding
   std::uint64_t number = 0;
 };
 
@@ -142,13 +141,17 @@ const Neighbours& neighbours_of(const Convolution& call, Plan plan) {
     std::ranges::transform(nearest, found.entries.begin(), [&](const auto& each) {
       return std::isinf(each.first) ? nearest[0].second : each.second;
     });
-    // An entry has one image side, one kernel size and one padding for all dimensions. If a call's
-    // sides, kernel sizes or paddings differ between dimensions, its operands have other sizes than
-    // the entry's. So the call counts as not measured.
     found.number = known->size();
-    found.is_measured = nearest[0].first == 0 && operands_of(*nearest[0].second) == call.bytes;
+    found.has_equal = nearest[0].first == 0;
   }
   return found;
+}
+
+// Returns whether the call itself was measured. If so, it is the first of its neighbours. An entry
+// has one image side, one kernel size and one padding for all dimensions. If a call differs in
+// these from the entry, its operands mostly have other sizes, and the call counts as not measured.
+bool is_measured(const Convolution& call, const Neighbours& found) {
+  return found.has_equal && operands_of(*found.entries[0]) == call.bytes;
 }
 
 // Returns the workspace under the assumption that cuDNN chooses the same kernel as for `entry`.
@@ -213,7 +216,7 @@ SearchSettings& search_settings() {
 
 std::optional<UncertainMemory> measured_on_h200(const Convolution& of, Pass pass) {
   const Neighbours& found = neighbours_of(of, Plan::first);
-  if (!found.is_measured) return std::nullopt;
+  if (!is_measured(of, found)) return std::nullopt;
   UncertainMemory memory;
   memory.bytes = memory.least = memory.most =
       static_cast<std::uint64_t>(measured_bytes(*found.entries[0], pass));
@@ -227,7 +230,7 @@ UncertainMemory convolution_workspace(const Convolution& of, Pass pass, Plan pla
   memory.kind = found.number * 3 + static_cast<unsigned>(pass);
   memory.bytes = memory.least = memory.most = workspace_like(*found.entries[0], of, pass);
   const bool is_as_measured = chip.measured != 0 && of.has_usual_settings;
-  if (found.is_measured && is_as_measured && plan != Plan::fastest) return memory;
+  if (is_measured(of, found) && is_as_measured && plan != Plan::fastest) return memory;
   const auto include = [&](const Neighbours& others) {
     for (const Measured* const entry : others.entries) {
       const std::uint64_t other = workspace_like(*entry, of, pass);
