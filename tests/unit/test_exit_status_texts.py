@@ -12,7 +12,7 @@ from tests.apart import ROOT
 RUNS_SCRIPTS = {
     "predict": "2 bad input, or the script fails",
     "fit": "2 bad input, or the script fails",
-    "explain": "2 bad input, or the script of --script fails",
+    "explain": "2 bad input, or the script given with --script fails",
     "sweep": "2 bad input, or every case ends with an error",
     "run": "The exit status is that of the script, or 2 if the script cannot start",
 }
