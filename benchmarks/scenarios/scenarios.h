@@ -1,7 +1,7 @@
 // Plays the same memory requests to several allocators in turn, and times them.
 //
 // A sequence is a list of one thread's requests and frees. It is made before the timing, so nearly
-// all of the measured time is spent in the allocator. `play` plays a scenario once, then frees all
+// the measured time is the allocator's. `play` plays a scenario once, then frees all
 // blocks. So each play finds the same cache as the play before. After a play without driver calls,
 // later plays make none either. `warm_up` plays the scenario until a play makes no driver calls, at
 // most ten times. Only the plays after the warm-up are timed.

@@ -109,7 +109,7 @@ def _failed(o: OutOfMemory) -> str:
 def _graph(e: ExplanationParts) -> str:
     """Names the line that leaks because it keeps an autograd graph.
 
-    Returns "" if the first cause is another one, or its line is unknown.
+    Returns "" if the first cause is no such graph, or its line is unknown.
     """
     found = e.causes[0] if e.causes else None
     if found is None or found.line is None or not keeps_graph(found):

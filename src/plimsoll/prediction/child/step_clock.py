@@ -115,7 +115,7 @@ class _Steps:
         """Returns the usual step.
 
         This is the step of median time among the steps with the most frequent batch size. Steps
-        directly after an evaluation are used only if there are no others, because the clock missed
+        directly after an evaluation are used only if all steps are such, because the clock missed
         a part of their work. If two steps are in the middle, the shorter one is returned, because
         extra work adds time.
         """

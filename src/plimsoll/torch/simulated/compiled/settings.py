@@ -44,7 +44,7 @@ def compiled_folder() -> Path:
 
 def is_generated(file: str) -> bool:
     """Returns whether PyTorch's compiler wrote a source file, rather than the program's author."""
-    return bool(file) and Path(file).is_relative_to(compiled_folder())
+    return bool(file) and Path(file).is_relative_to(cache_folder() / _FOLDER)
 
 
 @cache
