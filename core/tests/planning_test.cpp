@@ -32,6 +32,25 @@ Bytes most_live(std::span<const TimedBlock> blocks, std::uint32_t end) {
   return most;
 }
 
+// Cuts the rectangle of all sizes and times in `span` and `size` into blocks, and leaves out one
+// block in eight.
+void cut(Random& random, TimeSpan span, Bytes size, int cuts, std::vector<TimedBlock>& blocks) {
+  const bool is_earlier_and_later = random.one_in(2);
+  if (cuts == 0 || (is_earlier_and_later ? span.length() < 2 : size < 1024)) {
+    if (!random.one_in(8)) blocks.push_back({size, span, {}, {}});
+    return;
+  }
+  if (is_earlier_and_later) {
+    const auto at = static_cast<std::uint32_t>(random.between(span.begin + 1, span.end - 1));
+    cut(random, {span.begin, at}, size, cuts - 1, blocks);
+    cut(random, {at, span.end}, size, cuts - 1, blocks);
+    return;
+  }
+  const Bytes part = random.between(1, size / 512 - 1) * 512;
+  cut(random, span, part, cuts - 1, blocks);
+  cut(random, span, size - part, cuts - 1, blocks);
+}
+
 // A program of requests in steps. It frees each block right before a later request, or never.
 class Program {
  public:
@@ -137,6 +156,19 @@ TEST(a_stack_of_blocks_takes_no_more_than_what_is_live) {
   for (std::uint32_t i = 0; i < 50; ++i)
     blocks.push_back({(1 + i % 7) * 512, {i, 100 - i}, {}, {}});
   CHECK_EQUAL(pack(blocks).height, most_live(blocks, 100));
+}
+
+TEST(blocks_that_fit_together_without_a_gap_take_hardly_more_than_what_is_live) {
+  Random random(3);
+  constexpr int kRounds = 100;
+  double sum = 0;
+  for (int round = 0; round < kRounds; ++round) {
+    std::vector<TimedBlock> blocks{{512, {0, 1}, {}, {}}};
+    cut(random, {1, 200}, Bytes{1000} * 512, 6, blocks);
+    const auto live = static_cast<double>(most_live(blocks, 200));
+    sum += static_cast<double>(pack(blocks).height) / live;
+  }
+  CHECK(sum / kRounds < 1.006);  // without the stacked orders it is about 1.014
 }
 
 TEST(of_equally_low_areas_that_one_is_taken_whose_top_is_in_use_for_the_shortest_time) {

@@ -4,6 +4,8 @@
 #include <bit>
 #include <functional>
 #include <numeric>
+#include <queue>
+#include <tuple>
 #include <utility>
 
 #include "plimsoll/planning/program_plan.h"
@@ -16,16 +18,23 @@ using Order = std::vector<std::uint32_t>;  // block numbers in the order of pack
 // Bounds the work of all tries: each try costs the square of the number of blocks.
 constexpr std::uint64_t kMostWork = 1'000'000'000;
 constexpr std::uint64_t kLeastTries = 2;
-constexpr std::uint64_t kMostTries = 60;
+constexpr std::uint64_t kMostTries = 200;
+constexpr Bytes kUnit = ProgramPlan::kAlignment;  // bytes times requests would not fit in 64 bits
+
+// Returns the end of the block that lives longest.
+std::uint32_t end_of(std::span<const TimedBlock> blocks) {
+  std::uint32_t end = 0;
+  for (const TimedBlock& block : blocks) {
+    end = std::max({end, block.live.end, block.carried.end, block.entered.end});
+  }
+  return end;
+}
 
 // The bytes that are live at each time, and their maximum within any span of time.
 class Load {
  public:
   explicit Load(std::span<const TimedBlock> blocks) {
-    std::uint32_t end = 0;
-    for (const TimedBlock& block : blocks) {
-      end = std::max({end, block.live.end, block.carried.end, block.entered.end});
-    }
+    const std::uint32_t end = end_of(blocks);
     std::vector<Bytes> live(end + 1, 0);
     std::vector<Bytes> carried = live;
     std::vector<Bytes> entered = live;
@@ -99,6 +108,81 @@ Packing pack_in_order(std::span<const TimedBlock> blocks, const Order& order) {
   return packing;
 }
 
+// A value for each time. Also keeps the maximum of each `kWidth` values, so that the maximum of a
+// long span is found fast.
+class Heights {
+ public:
+  explicit Heights(std::size_t times) : values_(times, 0), highest_(times / kWidth + 1, 0) {}
+  [[nodiscard]] Bytes most(const TimeSpan& span) const {
+    Bytes most = 0;
+    for (std::size_t i = span.begin; i < span.end;) {
+      const bool is_whole = i % kWidth == 0 && i + kWidth <= span.end;
+      most = std::max(most, is_whole ? highest_[i / kWidth] : values_[i]);
+      i += is_whole ? kWidth : 1;
+    }
+    return most;
+  }
+  void raise(const TimeSpan& span, Bytes height) {
+    for (std::size_t i = span.begin; i < span.end; ++i) values_[i] = height;
+    if (span.is_empty()) return;
+    for (std::size_t k = span.begin / kWidth; k <= (span.end - 1) / kWidth; ++k) {
+      highest_[k] = std::max(highest_[k], height);
+    }
+  }
+
+ private:
+  static constexpr std::size_t kWidth = 64;
+
+  std::vector<Bytes> values_;
+  std::vector<Bytes> highest_;
+};
+
+// The height of the stack of placed blocks at each time, in the first pass through a repeated step
+// and in later passes. A new block lies on top of all blocks that are live at the same time.
+class Stack {
+ public:
+  explicit Stack(std::size_t times) : first_(times), later_(times) {}
+  [[nodiscard]] Bytes height_under(const TimedBlock& block) const {
+    return std::max({first_.most(block.live), later_.most(block.live), later_.most(block.carried),
+                     first_.most(block.entered)});
+  }
+  void place(const TimedBlock& block, Bytes offset) {
+    const Bytes top = offset + block.size;
+    first_.raise(block.live, top);
+    later_.raise(block.live, top);
+    later_.raise(block.carried, top);
+    first_.raise(block.entered, top);
+  }
+
+ private:
+  Heights first_;
+  Heights later_;
+};
+
+// Stacks the blocks, and returns the order in which they were stacked. The next block is always one
+// that lies as low as any. If several lie equally low, the block with the largest key comes first.
+template <typename Key>
+Order stacking_order(std::span<const TimedBlock> blocks, Key key) {
+  using Ranked = std::tuple<Bytes, Bytes, std::uint32_t>;  // height below, least key first, number
+  std::priority_queue<Ranked, std::vector<Ranked>, std::greater<>> waiting;
+  for (std::uint32_t i = 0; i < blocks.size(); ++i) waiting.emplace(0, ~key(blocks[i]), i);
+  Stack stack(end_of(blocks));
+  Order order;
+  while (!waiting.empty()) {
+    const auto [height, rank, number] = waiting.top();
+    waiting.pop();
+    // Heights never fall, so an old height is at most the height of today.
+    const Bytes now = stack.height_under(blocks[number]);
+    if (now > height) {
+      waiting.emplace(now, rank, number);
+      continue;
+    }
+    stack.place(blocks[number], now);
+    order.push_back(number);
+  }
+  return order;
+}
+
 // Tries orders of the blocks, keeps the best packing, and limits the number of tries.
 class Tries {
  public:
@@ -123,12 +207,20 @@ class Tries {
     const std::pair rank{packing.height, top_use(packing)};
     if (best_.offsets.empty() || rank < best_rank_) keep(std::move(packing), order, rank);
   }
+  // Packs the blocks in the order in which they can be stacked, see `stacking_order`.
+  template <typename Key>
+  void try_stacked_by(Key key) {
+    if (is_done()) return;
+    const Order order = stacking_order(blocks_, key);
+    Packing packing = try_order(order);
+    if (packing.height < best_.height) keep(std::move(packing), order, {packing.height, 0});
+  }
   // Tries to reduce the height of the best packing, beginning with its order of blocks. Before each
   // try, moves the blocks near the top of the previous packing to the front of the order.
   void raise_top() {
     Order order = best_order_;
     Packing packing = best_;
-    while (left_ > 0 && best_.height > load_.peak()) {
+    while (!is_done()) {
       const Bytes top = packing.height - (packing.height - load_.peak()) / 2;
       const auto is_above = [&](std::uint32_t each) {
         return packing.offsets[each] + blocks_[each].size > top;
@@ -141,6 +233,7 @@ class Tries {
   [[nodiscard]] Packing take() { return std::move(best_); }
 
  private:
+  [[nodiscard]] bool is_done() const { return left_ == 0 || best_.height == load_.peak(); }
   [[nodiscard]] Packing try_order(const Order& order) {
     --left_;
     return pack_in_order(blocks_, order);
@@ -179,12 +272,20 @@ Packing pack(std::span<const TimedBlock> blocks) {
   Tries tries(blocks);
   const auto size = [](const TimedBlock& block) { return block.size; };
   const auto life = [](const TimedBlock& block) { return block.live.end - block.live.begin; };
+  const auto whole_life = [](const TimedBlock& block) {
+    return Bytes{block.live.length()} + block.carried.length() + block.entered.length();
+  };
   const auto crowd = [&](const TimedBlock& block) { return tries.load().most_during(block); };
   tries.try_by(size);
   tries.try_by([&](const TimedBlock& block) { return std::pair(crowd(block), life(block)); });
   tries.try_by([&](const TimedBlock& block) { return std::pair(crowd(block), size(block)); });
   tries.try_by(life);
   tries.try_by([](const TimedBlock&) { return 0; });
+  tries.try_stacked_by(whole_life);
+  tries.try_stacked_by(
+      [&](const TimedBlock& block) { return whole_life(block) * (block.size / kUnit); });
+  tries.try_stacked_by(size);
+  tries.try_stacked_by([](const TimedBlock& block) { return ~Bytes{block.live.begin}; });
   tries.raise_top();
   return tries.take();
 }

@@ -15,8 +15,13 @@
 // - the block that is allocated first comes first
 //
 // If the best area is still higher than the most bytes that are live at the same time, more tries
-// follow. The first of these tries starts from the order of the best area. Each try moves the
-// blocks that lay at the top of the previous area to the front of the order.
+// follow:
+//
+// - Blocks are stacked: each block lies on top of all placed blocks that are live at the same time.
+//   The next block is always one that then lies lowest. Among equally low ones, the longest life,
+//   the most bytes times life, the largest size, or the first allocation decides.
+// - The order of the best area is changed: in each try, the blocks that lay at the top of the
+//   previous area move to the front.
 //
 // The time of a try grows with the square of the number of blocks: 50 ms for 10,000. Programs with
 // many blocks get fewer tries.
@@ -35,6 +40,7 @@ struct TimeSpan {
   std::uint32_t begin = 0;
   std::uint32_t end = 0;
   [[nodiscard]] bool is_empty() const { return begin == end; }
+  [[nodiscard]] std::uint32_t length() const { return end - begin; }
   [[nodiscard]] bool meets(const TimeSpan& other) const {
     return begin < other.end && other.begin < end;
   }

@@ -20,6 +20,8 @@ from plimsoll.base.units import format_size
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from plimsoll.base.telemetry.peak_resets import TorchPeaks
+
 
 @dataclass(frozen=True)
 class ExitSummary:
@@ -126,7 +128,7 @@ def make_summary(allocator: str, device: int, figures: dict[str, Any]) -> ExitSu
     )
 
 
-def torch_summaries() -> list[ExitSummary]:
+def torch_summaries(peaks: TorchPeaks) -> list[ExitSummary]:
     """Returns the summaries of PyTorch's own allocator in this process."""
     import torch
 
@@ -135,13 +137,13 @@ def torch_summaries() -> list[ExitSummary]:
         return []  # the program used no GPU memory, or another allocator served it
     summaries = []
     for device in range(torch.cuda.device_count()):
-        statistics = torch.cuda.memory_stats(device)
+        allocated, reserved = peaks.of(device)
         figures = {
-            "peak_allocated_bytes": statistics["allocated_bytes.all.peak"],
-            "peak_reserved_bytes": statistics["reserved_bytes.all.peak"],
+            "peak_allocated_bytes": allocated,
+            "peak_reserved_bytes": reserved,
             "peak_pinned_bytes": torch_pinned_bytes("peak"),
         }
-        if figures["peak_reserved_bytes"] > 0:
+        if reserved > 0:
             summaries.append(make_summary("torch", device, figures))
     return summaries
 

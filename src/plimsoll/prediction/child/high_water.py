@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from plimsoll.base.telemetry.peak_resets import before_each_peak_reset
+
 if TYPE_CHECKING:
     from types import ModuleType
 
@@ -44,14 +46,8 @@ class HighWaterMarks:
         self._simulation.watchers.guarded("resets of peaks", self._install)(torch)
 
     def _install(self, torch: ModuleType) -> None:
-        reset = torch._C._cuda_resetPeakMemoryStats
         keep = self._simulation.watchers.guarded("peaks before a reset", self._keep)
-
-        def keep_and_reset(device: int) -> None:
-            keep(device)
-            reset(device)
-
-        torch._C._cuda_resetPeakMemoryStats = keep_and_reset
+        before_each_peak_reset(torch, keep)
 
     def _keep(self, device: int) -> None:
         self._before_resets[device] = self.of(device)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from plimsoll.base.errors import InputError
 from plimsoll.base.systems import require_linux
 from plimsoll.base.telemetry.exit_summaries import report_at_exit, torch_summaries
+from plimsoll.base.telemetry.peak_resets import TorchPeaks
 from plimsoll.base.telemetry.publisher import publish
 from plimsoll.base.telemetry.torch_counters import EngineCounters, TorchCounters
 from plimsoll.engine.current import current_engines
@@ -166,7 +167,8 @@ def install_from_environment() -> None:
             return
         _publish_once_cuda_runs(TorchCounters(), torch_snapshot)
         if to := _report():
-            report_at_exit(torch_summaries, to)
+            peaks = TorchPeaks(torch)
+            report_at_exit(lambda: torch_summaries(peaks), to)
     except InputError as error:
         print(f"plimsoll: {error}", file=sys.stderr)
         sys.exit(2)
