@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +13,7 @@ from plimsoll.engine.gpus.card_files import CONVOLUTION, FOLDER_VARIABLE, read_c
 from plimsoll.engine.gpus.profiles import gpu_profile
 from plimsoll.prediction.assumed import WORKSPACES
 from plimsoll.torch.simulated.start import running
+from tests.commands import run_plimsoll
 from tests.simulated import PROGRAMS, on_simulated_gpus
 
 torch = pytest.importorskip("torch")
@@ -23,13 +22,7 @@ SCRIPT = PROGRAMS / "measured" / "uneven.py"
 
 
 def plimsoll(*arguments: str, cards: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "plimsoll", *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=os.environ | {FOLDER_VARIABLE: str(cards)},
-    )
+    return run_plimsoll(*arguments, environment={FOLDER_VARIABLE: str(cards)})
 
 
 def predicted(gpu: str, cards: Path) -> dict[str, Any]:

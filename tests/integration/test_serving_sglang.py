@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import pytest
 
 from plimsoll.torch.simulated.start import running
+from tests.commands import run_plimsoll
 from tests.simulated import on_simulated_gpus
 
 torch = pytest.importorskip("torch")
@@ -119,15 +119,8 @@ def predicted(folder: Path, *sizes: int) -> tuple[int, dict[str, Any], str]:
     write(folder / "sglang", ENGINE)
     script = folder / "engine.py"
     script.write_text(PROGRAM)
-    command = ["-m", "plimsoll", "predict", "--gpu", "L4", str(script)]
-    given = [str(size) for size in sizes]
     done = [
-        subprocess.run(
-            [sys.executable, *command, *more, "--", *given],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        run_plimsoll("predict", "--gpu", "L4", script, *more, "--", *sizes)
         for more in (["--json"], [])
     ]
     return done[0].returncode, json.loads(done[0].stdout.splitlines()[-1]), done[1].stdout
