@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from plimsoll.torch.simulated.start import running
 from tests.commands import run_plimsoll
-from tests.simulated import on_simulated_gpus
+from tests.simulated import on_simulated_gpus, running_simulation
 
 torch = pytest.importorskip("torch")
 
@@ -229,8 +228,7 @@ def test_an_all_reduce_that_is_not_simulated_is_told() -> None:
     sys.path.insert(0, str(Path.cwd()))
     with pytest.raises(ValueError, match="no object in C\\+\\+ for tp"):
         importlib.import_module(name).CustomAllReduceV2("tp")
-    simulation = running()
-    assert simulation is not None
+    simulation = running_simulation()
     library = simulation.library
     told = [library.name(a.what) for a in library.assumptions()]
     assert any("in place of SGLang's own all-reduce" in each for each in told)

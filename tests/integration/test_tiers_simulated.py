@@ -20,9 +20,8 @@ from plimsoll.engine.protocol import Engine
 from plimsoll.engine.simulator.machine import SimulatedMachine
 from plimsoll.offloading.tiers import rebalancing
 from plimsoll.offloading.tiers.regions import Backup
-from plimsoll.torch.simulated.start import running
 from tests.commands import run_plimsoll
-from tests.simulated import PROGRAMS, on_simulated_gpus, output_of, simulate
+from tests.simulated import PROGRAMS, on_simulated_gpus, output_of, running_simulation, simulate
 
 torch = pytest.importorskip("torch")
 
@@ -46,9 +45,7 @@ def shared() -> int:
 
 
 def machine() -> SimulatedMachine:
-    simulation = running()
-    assert simulation is not None
-    return simulation.machine
+    return running_simulation().machine
 
 
 def training(width: int = 2048, layers: int = 4) -> tuple[Callable[[], None], Any]:
