@@ -21,9 +21,13 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import wraps
 from pathlib import Path
-from typing import ParamSpec
+from typing import TYPE_CHECKING, ParamSpec
 
+from plimsoll.torch.simulated.start import running
 from tests.apart import ROOT, command_of
+
+if TYPE_CHECKING:
+    from plimsoll.torch.simulated.simulation import Simulation
 
 PROGRAMS = ROOT / "tests" / "programs"
 GPU = "A100-80GB"
@@ -102,6 +106,19 @@ def simulate(
             env={**os.environ, **environment},
             timeout=_MOST_SECONDS,
         )
+
+
+def running_simulation() -> Simulation:
+    """Returns the simulation of this process, which must have one."""
+    simulation = running()
+    assert simulation is not None
+    return simulation
+
+
+def assumptions() -> dict[str, str]:
+    """Returns the simulation's assumption about each operation."""
+    library = running_simulation().library
+    return {library.name(a.operation): library.name(a.what) for a in library.assumptions()}
 
 
 def summaries(output: str) -> list[tuple[int, int]]:

@@ -24,9 +24,8 @@ import plimsoll
 from plimsoll import InputError, _core
 from plimsoll.engine.current import engine_of
 from plimsoll.engine.simulator.machine import SimulatedMachine
-from plimsoll.torch.simulated.start import running
 from tests.apart import ROOT
-from tests.simulated import on_simulated_gpus, output_of
+from tests.simulated import on_simulated_gpus, output_of, running_simulation
 
 torch = pytest.importorskip("torch")
 
@@ -45,9 +44,7 @@ def free() -> int:
 
 
 def machine() -> SimulatedMachine:
-    simulation = running()
-    assert simulation is not None
-    return simulation.machine
+    return running_simulation().machine
 
 
 def paused(*names: str) -> list[bool]:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from plimsoll import Replays, replay
+from tests.commands import run_plimsoll
 from tests.recordings import EXAMPLES, SMALL
 
 RECORDING = EXAMPLES / "gpt2_adamw.pickle.gz"
@@ -23,15 +24,6 @@ KEYS = {
     "first_oom_event", "events", "engine_seconds", "driver_seconds", "matches_recording",
     "first_difference",
 }  # fmt: skip
-
-
-def plimsoll(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "plimsoll", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
 
 
 def event(action: str, address: int, size: int) -> dict[str, Any]:
@@ -53,7 +45,9 @@ _SEGMENT = {
 
 
 def test_json_is_one_object_a_replay() -> None:
-    done = plimsoll("replay", RECORDING, "--json", "--conf", "", "--conf", "max_split_size_mb:128")
+    done = run_plimsoll(
+        "replay", RECORDING, "--json", "--conf", "", "--conf", "max_split_size_mb:128"
+    )
     first, second = map(json.loads, done.stdout.splitlines())
     assert set(first) >= KEYS
     assert first["matches_recording"] is True
@@ -86,13 +80,13 @@ def test_an_answer_that_cannot_be_written_is_a_failure() -> None:
 
 def test_two_tiers_are_reported_with_the_least_that_they_cost() -> None:
     tiers = ("--dedicated", "6GiB", "--shared", "32GiB")
-    done = plimsoll("replay", RECORDING, "--allocator", "elastic", *tiers)
+    done = run_plimsoll("replay", RECORDING, "--allocator", "elastic", *tiers)
     assert done.returncode == 0
     assert "requests spilled into shared memory" in done.stdout
     assert "That costs at least" in done.stdout
     row = next(line for line in done.stdout.splitlines() if line.startswith("elastic"))
     assert row.split()[5:9] == ["6.00", "GiB", "2.16", "GiB"]
-    as_json = json.loads(plimsoll("replay", RECORDING, *tiers, "--json").stdout)
+    as_json = json.loads(run_plimsoll("replay", RECORDING, *tiers, "--json").stdout)
     assert (as_json["gpu_memory_bytes"], as_json["shared_memory_bytes"]) == (6 << 30, 32 << 30)
     assert as_json["shared"]["peak_dedicated_bytes"] == 6 << 30
     assert as_json["shared"]["peak_bytes"] == as_json["peak_reserved_bytes"] - (6 << 30)
@@ -100,13 +94,13 @@ def test_two_tiers_are_reported_with_the_least_that_they_cost() -> None:
 
 
 def test_more_than_both_tiers_ends_with_one() -> None:
-    done = plimsoll("replay", RECORDING, "--dedicated", "6GiB", "--shared", "1GiB")
+    done = run_plimsoll("replay", RECORDING, "--dedicated", "6GiB", "--shared", "1GiB")
     assert done.returncode == 1
     assert "Out of memory at event" in done.stdout
 
 
 def test_a_program_that_ran_out_of_memory_is_replayed_as_it_was() -> None:
-    done = plimsoll("replay", EXAMPLES / "gpt2_adamw_oom.pickle.gz", "--json")
+    done = run_plimsoll("replay", EXAMPLES / "gpt2_adamw_oom.pickle.gz", "--json")
     assert done.returncode == 0
     result = json.loads(done.stdout)
     assert result["matches_recording"] is True
@@ -115,13 +109,13 @@ def test_a_program_that_ran_out_of_memory_is_replayed_as_it_was() -> None:
 
 
 def test_a_difference_ends_with_one_and_is_shown() -> None:
-    done = plimsoll("replay", SMALL / "pool_no_split.default.pickle.gz")
+    done = run_plimsoll("replay", SMALL / "pool_no_split.default.pickle.gz")
     assert done.returncode == 1
     assert "Differs from the recording at event 2" in done.stdout
 
 
 def test_keys_without_effect_are_named() -> None:
-    done = plimsoll("replay", RECORDING, "--conf", "pinned_use_background_threads:True")
+    done = run_plimsoll("replay", RECORDING, "--conf", "pinned_use_background_threads:True")
     assert done.returncode == 0
     assert "pinned_use_background_threads has no effect here" in done.stderr
 
@@ -129,7 +123,7 @@ def test_keys_without_effect_are_named() -> None:
 def test_a_history_without_segments_is_not_compared(tmp_path: Path) -> None:
     path = tmp_path / "plain.pickle"
     path.write_bytes(pickle.dumps(snapshot(event("alloc", 4096, 3 << 20))))
-    done = plimsoll("replay", path, "--json")
+    done = run_plimsoll("replay", path, "--json")
     assert done.returncode == 0
     assert json.loads(done.stdout)["matches_recording"] is None
 
@@ -186,7 +180,7 @@ def test_a_bad_file_gets_one_clear_line(what: str, tmp_path: Path) -> None:
     content, expected = bad_files(tmp_path)[what]
     path = tmp_path / "file"
     path.write_bytes(content)
-    done = plimsoll("replay", path)
+    done = run_plimsoll("replay", path)
     assert done.returncode == 2
     assert done.stdout == ""
     assert done.stderr.startswith(f"plimsoll: {path}: ")
@@ -202,13 +196,13 @@ def test_the_bomb_is_a_real_one(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("verb", ["predict", "fit"])
 def test_an_option_of_the_script_is_told_its_place(verb: str) -> None:
-    done = plimsoll(verb, "train.py", "--momentum", "0.9")
+    done = run_plimsoll(verb, "train.py", "--momentum", "0.9")
     assert done.returncode == 2
     assert done.stderr == (
         f"plimsoll: no such option: --momentum; options of the script go after --; "
         f"see plimsoll {verb} --help\n"
     )
-    done = plimsoll(verb, "train.py", "--batch-size", "8")
+    done = run_plimsoll(verb, "train.py", "--batch-size", "8")
     assert done.returncode == 2
     assert done.stderr == (
         "plimsoll: --batch-size is for a recipe, and needs --model; options of a script go after "
@@ -261,7 +255,7 @@ def test_an_option_of_the_script_is_told_its_place(verb: str) -> None:
     ],
 )
 def test_a_bad_argument_gets_one_clear_line(arguments: list[str], expected: str) -> None:
-    done = plimsoll("replay", *arguments)
+    done = run_plimsoll("replay", *arguments)
     assert done.returncode == 2
     assert done.stdout == ""
     assert done.stderr.startswith("plimsoll: ")
@@ -270,7 +264,7 @@ def test_a_bad_argument_gets_one_clear_line(arguments: list[str], expected: str)
 
 
 def test_a_page_that_is_not_opened_is_said_to_be(tmp_path: Path) -> None:
-    done = plimsoll("view", RECORDING, "--open", "-o", tmp_path / "page.html")
+    done = run_plimsoll("view", RECORDING, "--open", "-o", tmp_path / "page.html")
     assert done.returncode == 0
     assert done.stderr == "note: --open opened nothing, because stderr is no terminal\n"
 
@@ -280,7 +274,7 @@ VERBS = ("predict", "fit", "run", "replay", "explain", "view", "top", "gpus")
 
 @pytest.mark.parametrize("verb", [[], *([verb] for verb in VERBS)])
 def test_the_short_option_shows_the_help_too(verb: list[str]) -> None:
-    short, long = plimsoll(*verb, "-h"), plimsoll(*verb, "--help")
+    short, long = run_plimsoll(*verb, "-h"), run_plimsoll(*verb, "--help")
     assert (short.returncode, short.stderr) == (0, "")
     assert short.stdout == long.stdout
     assert short.stdout.startswith("Usage: plimsoll")
@@ -298,7 +292,7 @@ def test_the_short_option_shows_the_help_too(verb: list[str]) -> None:
     ],
 )
 def test_a_bad_value_points_to_the_help_of_its_verb(arguments: list[str], reason: str) -> None:
-    done = plimsoll(*arguments)
+    done = run_plimsoll(*arguments)
     assert done.returncode == 2
     assert done.stderr.startswith(f"plimsoll: {reason}")
     assert done.stderr.endswith(f"; see plimsoll {arguments[0]} --help\n")
@@ -307,7 +301,7 @@ def test_a_bad_value_points_to_the_help_of_its_verb(arguments: list[str], reason
 def test_a_list_of_replays_prints_the_table_of_the_command() -> None:
     confs = ["expandable_segments:True", "max_split_size_mb:128"]
     found = [replay(RECORDING, conf=conf) for conf in confs]
-    done = plimsoll("replay", RECORDING, *(word for conf in confs for word in ("--conf", conf)))
+    done = run_plimsoll("replay", RECORDING, *(word for conf in confs for word in ("--conf", conf)))
     shown = str(Replays([*found[0], *found[1]]))
     # The table shows the path as given. `replay` and the command both got RECORDING.
     assert done.stdout.rstrip("\n") == shown
@@ -339,7 +333,7 @@ def test_replays_of_two_files_make_two_tables() -> None:
     ],
 )
 def test_every_object_says_the_version_of_its_schema(arguments: list[str], tmp_path: Path) -> None:
-    done = plimsoll(*(one.replace("OUT", str(tmp_path / "out")) for one in arguments))
+    done = run_plimsoll(*(one.replace("OUT", str(tmp_path / "out")) for one in arguments))
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert lines

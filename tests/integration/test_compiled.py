@@ -16,7 +16,7 @@ from plimsoll.base.units import format_size
 from plimsoll.prediction.assumed import READS_UNKNOWN
 from plimsoll.prediction.predict import predict
 from plimsoll.prediction.text import prediction_text
-from tests.simulated import PROGRAMS, on_simulated_gpus, output_of, simulate
+from tests.simulated import PROGRAMS, on_simulated_gpus, output_of, running_simulation, simulate
 
 torch = pytest.importorskip("torch")
 triton = pytest.importorskip("triton", reason="what is compiled needs Triton")
@@ -194,14 +194,12 @@ def test_what_a_kernel_reads_is_known_where_it_calls_functions_of_tritons() -> N
 @on_simulated_gpus()
 def test_every_compilation_is_counted() -> None:
     from plimsoll.prediction.child.compiled_report import compiled_use
-    from plimsoll.torch.simulated.start import running
 
     torch._dynamo.config.cache_size_limit = 100
     add = torch.compile(lambda x, number: x + number, backend="eager", dynamic=False)
     for number in range(70):
         add(torch.ones(2, device="cuda"), number)
-    simulation = running()
-    assert simulation is not None
+    simulation = running_simulation()
     use = compiled_use(simulation, 0, np.zeros(0, np.int64))
     assert use is not None
     assert [function.graphs for function in use.functions] == [70]
@@ -210,7 +208,6 @@ def test_every_compilation_is_counted() -> None:
 @pytest.mark.long
 @on_simulated_gpus()
 def test_kernels_of_the_program_are_its_own_in_compiled_functions_too() -> None:
-    from plimsoll.torch.simulated.start import running
     from tests.programs.triton_kernels import double
 
     def twice(x: Any) -> Any:
@@ -219,17 +216,13 @@ def test_kernels_of_the_program_are_its_own_in_compiled_functions_too() -> None:
         return out + 1
 
     torch.compile(twice)(torch.ones(8, device="cuda"))
-    simulation = running()
-    assert simulation is not None
+    simulation = running_simulation()
     assert [name.rstrip("_0123456789") for name in simulation.kernel_counts.own] == ["double"]
     assert len(simulation.kernel_counts.launches) == 2
 
 
 def simulated_assumptions() -> int:
-    from plimsoll.torch.simulated.start import running
-
-    simulation = running()
-    assert simulation is not None
+    simulation = running_simulation()
     return sum(
         simulation.library.name(each.what) == READS_UNKNOWN
         for each in simulation.library.assumptions()
@@ -366,8 +359,6 @@ def test_registers_are_those_that_the_compiler_gives() -> None:
 @pytest.mark.long
 @on_simulated_gpus(gpu="H200")
 def test_a_reduction_that_needs_many_registers_is_tuned() -> None:
-    from plimsoll.torch.simulated.start import running
-
     # On an H200 with PyTorch 2.11, Inductor tuned two block sizes for each of this function's two
     # kernels.
     def normalise(x: Any, weight: Any) -> Any:
@@ -377,8 +368,7 @@ def test_a_reduction_that_needs_many_registers_is_tuned() -> None:
     x = torch.randn(4096, 4096, device="cuda", requires_grad=True)
     weight = torch.ones(4096, device="cuda", requires_grad=True)
     torch.compile(normalise)(x, weight).sum().backward()
-    simulation = running()
-    assert simulation is not None
+    simulation = running_simulation()
     assert "tuning kernels" in {call.what for call in simulation.first_calls.all}
 
 

@@ -7,7 +7,6 @@ import json
 import os
 import re
 import subprocess
-import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import pytest
 
 from plimsoll.torch.simulated.library import UNDECIDED_CHECK
 from tests.apart import ROOT
+from tests.commands import run_plimsoll
 from tests.simulated import on_simulated_gpus, simulate
 
 torch = pytest.importorskip("torch")
@@ -152,12 +152,7 @@ print("goes on")
 def _predicted(folder: Path, text: str, *options: str) -> subprocess.CompletedProcess[str]:
     script = folder / "train.py"
     script.write_text(text)
-    return subprocess.run(
-        [sys.executable, "-m", "plimsoll", "predict", str(script), *options],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return run_plimsoll("predict", script, *options)
 
 
 def test_predict_says_first_which_line_a_gpu_would_end(tmp_path: Path) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.commands import run_plimsoll
 from tests.recordings import EXAMPLES
 
 if TYPE_CHECKING:
@@ -18,11 +18,7 @@ TRAIN = EXAMPLES / "gpt2_adamw.pickle.gz"
 FAILED = EXAMPLES / "gpt2_adamw_oom.pickle.gz"
 
 
-def command(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "plimsoll", "explain", *arguments],
-        capture_output=True, check=False, text=True,
-    )  # fmt: skip
+command = partial(run_plimsoll, "explain")
 
 
 def test_the_command_gives_json() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-import sys
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -19,6 +18,7 @@ from plimsoll.base.workers.done import Done
 from plimsoll.explanation.ranks.rank_files import rank_in_name, rank_pattern
 from plimsoll.recordings.parquet import write_parquet
 from plimsoll.recordings.reading import read_recording
+from tests.commands import run_plimsoll
 from tests.made_ranks import Rank, history_of, program_of, write_rank
 from tests.recordings import EXAMPLES
 from tests.waiting import without_beats
@@ -44,10 +44,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(*arguments: object) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
-        [sys.executable, "-m", "plimsoll", "explain", *map(str, arguments)],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    done = run_plimsoll("explain", *arguments)
     done.stderr = without_beats(done.stderr)
     return done
 

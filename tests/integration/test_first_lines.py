@@ -23,6 +23,7 @@ from plimsoll.explanation.explain import explain
 from plimsoll.explanation.parts import ScriptRun
 from plimsoll.explanation.text import explanation_text
 from plimsoll.recordings.analysis.leaks import Leak
+from tests.commands import run_plimsoll
 from tests.recordings import EXAMPLES
 
 if TYPE_CHECKING:
@@ -110,20 +111,15 @@ def test_a_terminal_without_colour_gets_none() -> None:
 
 
 def test_gpus_are_filtered_by_any_spelling() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "plimsoll", "gpus", "rtx-4090"],
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
+    done = run_plimsoll("gpus", "rtx-4090")
+    assert done.returncode == 0, done.stderr
     assert [line.split("  ")[0] for line in done.stdout.splitlines()[1:]] == [
         *("RTX 4090", "RTX 4090 Laptop"),
     ]
 
 
 def test_a_gpu_that_nobody_knows_is_one_line() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "plimsoll", "gpus", "4091"],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    done = run_plimsoll("gpus", "4091")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("plimsoll: no GPU's name contains '4091'; did you mean RTX 4090")
     assert done.stderr.count("\n") == 1

@@ -21,6 +21,7 @@ from plimsoll.prediction.fitting.within import fit_within
 from plimsoll.prediction.options import Options
 from plimsoll.prediction.predict import predict
 from plimsoll.prediction.survey import Recomputation
+from tests.commands import run_plimsoll
 from tests.simulated import PROGRAMS
 from tests.unit.job_scripts import change_of, made, of_ddp
 
@@ -101,10 +102,7 @@ def losses(path: Path, text: str) -> list[float]:
 
 
 def test_a_module_that_is_not_there_is_refused_in_one_line() -> None:
-    command = (sys.executable, "-m", "plimsoll", "fit", "--nproc-per-node", "2")
-    done = subprocess.run(
-        [*command, "-m", "package.train"], capture_output=True, text=True, check=False, timeout=60
-    )
+    done = run_plimsoll("fit", "--nproc-per-node", "2", "-m", "package.train", seconds=60)
     assert done.returncode == 2
     assert "there is no module package" in done.stderr
     assert len(done.stderr.splitlines()) == 1

@@ -8,6 +8,7 @@ import shlex
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from plimsoll.base.units import GiB, MiB
 from plimsoll.engine.gpus.profiles import gpu_profile
 from plimsoll.prediction.fitting.within import fit_within
 from plimsoll.prediction.predict import predict
+from tests.commands import run_plimsoll
 from tests.recordings import ROOT
 from tests.simulated import PROGRAMS
 
@@ -140,9 +142,7 @@ def test_a_script_that_fails_under_another_allocator_does_not_fit_all_the_same(
     assert plan.within_bytes < plan.floor_bytes < plan.as_it_is_bytes
 
 
-def fitted(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "plimsoll", "fit", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+fitted = partial(run_plimsoll, "fit")
 
 
 @pytest.mark.long

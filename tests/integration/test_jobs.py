@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,6 +9,7 @@ import pytest
 from plimsoll.base.units import MiB
 from plimsoll.prediction.assumed import EXTRAPOLATED_NCCL
 from plimsoll.prediction.predict import predict
+from tests.commands import run_plimsoll
 from tests.simulated import PROGRAMS
 
 if TYPE_CHECKING:
@@ -85,16 +84,8 @@ def test_stages_take_what_they_hold() -> None:
 
 @pytest.mark.long
 def test_other_cards_are_extrapolated_and_a_late_rank_leaves_no_warning() -> None:
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "plimsoll", "predict", "--gpu", "A100"),
-            *("--nproc-per-node", "3", str(TRAINS), "--", "late"),
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
+    job = ("--nproc-per-node", "3", TRAINS, "--", "late")
+    done = run_plimsoll("predict", "--gpu", "A100", *job, seconds=300)
     assert done.returncode == 0, done.stderr
     assert f"NCCL: {EXTRAPOLATED_NCCL}" in done.stdout
     assert "waitForInput" not in done.stderr

@@ -6,20 +6,11 @@ import gc
 
 import pytest
 
-from plimsoll.torch.simulated.start import running
-from tests.simulated import on_simulated_gpus
+from tests.simulated import assumptions, on_simulated_gpus
 
 torch = pytest.importorskip("torch")
 
 GIB = 1 << 30
-
-
-def assumed() -> dict[str, str]:
-    """Returns the simulation's assumption about each operation."""
-    simulation = running()
-    assert simulation is not None
-    library = simulation.library
-    return {library.name(a.operation): library.name(a.what) for a in library.assumptions()}
 
 
 @on_simulated_gpus()
@@ -64,7 +55,7 @@ def test_the_host_reads_what_a_device_wrote() -> None:
     assert host.tolist() == [0, 5, 6, 7]
     mapped.mul_(2)
     assert host.tolist() == [0, 10, 12, 14]
-    assert assumed() == {}
+    assert assumptions() == {}
 
 
 @on_simulated_gpus()
@@ -74,7 +65,7 @@ def test_unknown_values_that_a_device_writes_are_assumed() -> None:
     unknown = torch.randn(1024, 1 << 15, device="cuda")
     torch.sum(unknown @ unknown.t(), dim=1, out=mapped[:1024])
     assert host.count_nonzero() == 0
-    assert [what for what in assumed().values() if "wrote to host memory" in what] == [
+    assert [what for what in assumptions().values() if "wrote to host memory" in what] == [
         "this kernel wrote to host memory; plimsoll left the old values there"
     ]
 
@@ -117,7 +108,7 @@ def test_values_that_a_replayed_graph_writes_are_assumed() -> None:
     host.fill_(5)
     graph.replay()
     assert host.tolist() == [5, 5]
-    assert any("wrote to host memory" in what for what in assumed().values())
+    assert any("wrote to host memory" in what for what in assumptions().values())
 
 
 @on_simulated_gpus()

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +12,8 @@ import pytest
 from plimsoll.engine.gpus.card_files import CONVOLUTION, FOLDER_VARIABLE, read_card
 from plimsoll.engine.gpus.profiles import gpu_profile
 from plimsoll.prediction.assumed import WORKSPACES
-from plimsoll.torch.simulated.start import running
-from tests.simulated import PROGRAMS, on_simulated_gpus
+from tests.commands import run_plimsoll
+from tests.simulated import PROGRAMS, on_simulated_gpus, running_simulation
 
 torch = pytest.importorskip("torch")
 
@@ -23,13 +21,7 @@ SCRIPT = PROGRAMS / "measured" / "uneven.py"
 
 
 def plimsoll(*arguments: str, cards: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "plimsoll", *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=os.environ | {FOLDER_VARIABLE: str(cards)},
-    )
+    return run_plimsoll(*arguments, environment={FOLDER_VARIABLE: str(cards)})
 
 
 def predicted(gpu: str, cards: Path) -> dict[str, Any]:
@@ -110,8 +102,7 @@ def test_a_script_that_is_none_is_refused_before_anything_is_measured(tmp_path: 
 def test_a_convolution_in_words_is_the_same_convolution_again() -> None:
     from plimsoll.integrations.measuring.convolutions import common_convolutions, workspaces
 
-    simulation = running()
-    assert simulation is not None
+    simulation = running_simulation()
 
     def ran() -> set[str]:
         return set(simulation.library.convolutions())
@@ -141,8 +132,7 @@ def test_a_convolution_in_words_is_the_same_convolution_again() -> None:
 
 @on_simulated_gpus(gpu="H100")
 def test_what_was_measured_goes_before_every_table() -> None:
-    simulation = running()
-    assert simulation is not None
+    simulation = running_simulation()
 
     def peak() -> int:
         torch.cuda.reset_peak_memory_stats()
@@ -166,8 +156,7 @@ def test_what_was_measured_goes_before_every_table() -> None:
 
 @on_simulated_gpus(gpu="H100")
 def test_a_search_takes_what_was_measured_and_then_what_its_fastest_plan_took() -> None:
-    simulation = running()
-    assert simulation is not None
+    simulation = running_simulation()
     torch.backends.cudnn.benchmark = True
     size, none = (1, 3, 11, 13), (0, 0, 0, 0)
     words = "float32 1x3x11x13 by 5x3x3x3 stride 1x1 padding 0x0 dilation 1x1 groups 1"

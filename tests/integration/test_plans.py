@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +13,7 @@ from plimsoll.engine.plans.making import plan_of
 from plimsoll.engine.plans.plan_file import read_plan
 from plimsoll.engine.plans.program_plan import Plan, made_for
 from plimsoll.recordings.reading import read_recording
+from tests.commands import run_plimsoll
 from tests.recordings import LARGE, SMALL, Recorded, or_skipped, recordings_in
 from tests.simulated import PROGRAMS
 
@@ -30,15 +29,6 @@ _SMALL = [each for each in recordings_in(SMALL) if each.name.endswith(".default"
 
 def name(recorded: Recorded | None) -> str | None:
     return recorded.name if recorded else None
-
-
-def command(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "plimsoll", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
 
 
 def plan_of_file(path: Path) -> Plan:
@@ -89,7 +79,7 @@ def test_a_device_without_a_part_of_the_plan_follows_none(tmp_path: Path) -> Non
         "kept = [torch.empty(4 << 20, dtype=torch.uint8, device=f'cuda:{i}') for i in (0, 1)]\n"
     )
     simulated = ("--simulate", "H100", "--gpus", "2", "--record", file)
-    done = command("run", *simulated, script)
+    done = run_plimsoll("run", *simulated, script)
     assert done.returncode == 0, done.stderr
     (ranks,) = plan_of_file(file).ranks
     parts = [
@@ -107,14 +97,14 @@ def test_a_device_without_a_part_of_the_plan_follows_none(tmp_path: Path) -> Non
 def test_a_recording_makes_a_plan_that_a_replay_follows(tmp_path: Path) -> None:
     recording = SMALL / "churn.default.pickle.gz"
     plan = tmp_path / "plan.json"
-    made = command("replay", recording, "--write-plan", plan)
+    made = run_plimsoll("replay", recording, "--write-plan", plan)
     assert made.returncode == 0, made.stderr
     assert f"plan: {plan}, " in made.stdout
-    again = command("replay", recording, "--write-plan", plan)
+    again = run_plimsoll("replay", recording, "--write-plan", plan)
     assert again.returncode == 2
     assert again.stderr.startswith(f"plimsoll: {plan}: exists already and is not overwritten; ")
     assert again.stderr.count("\n") == 1
-    followed = command("replay", recording, "--allocator", "elastic", "--plan", plan, "--json")
+    followed = run_plimsoll("replay", recording, "--allocator", "elastic", "--plan", plan, "--json")
     assert followed.returncode == 0, followed.stderr
     use = json.loads(followed.stdout)["plan"]
     assert use["placed_bytes"] == use["requested_bytes"] > 0
@@ -126,9 +116,9 @@ def test_only_the_elastic_allocator_follows_a_plan(
     verb: tuple[str | Path, ...], tmp_path: Path
 ) -> None:
     plan = tmp_path / "plan.json"
-    command("replay", SMALL / "churn.default.pickle.gz", "--write-plan", plan)
+    run_plimsoll("replay", SMALL / "churn.default.pickle.gz", "--write-plan", plan)
     script = [LAYERS] if verb[0] == "run" else []
-    done = command(*verb, "--plan", plan, *script)
+    done = run_plimsoll(*verb, "--plan", plan, *script)
     assert done.returncode == 2
     assert done.stdout == ""
     assert done.stderr == (
@@ -143,7 +133,7 @@ def test_what_is_no_plan_ends_a_command_before_it_begins(
     plan = tmp_path / "plan.json"
     plan.write_text("{}")
     script = [LAYERS] if verb[0] == "run" else []
-    done = command(*verb, "--allocator", "elastic", "--plan", plan, *script)
+    done = run_plimsoll(*verb, "--allocator", "elastic", "--plan", plan, *script)
     assert done.returncode == 2
     assert done.stdout == ""
     assert done.stderr == f'plimsoll: {plan}: no plan: there is no "plimsoll_plan"\n'
@@ -153,27 +143,27 @@ def test_what_is_no_plan_ends_a_command_before_it_begins(
 def test_a_prediction_makes_a_plan_that_a_run_follows_to_the_byte(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     plan = tmp_path / "plan.json"
-    made = command("predict", LAYERS, "--write-plan", plan, "--", "256")
+    made = run_plimsoll("predict", LAYERS, "--write-plan", plan, "--", "256")
     assert made.returncode == 0, made.stderr
     assert f"plan: {plan}, " in made.stdout
     made_for = read_plan(plan).made_for
     assert (made_for.script, made_for.arguments, made_for.gpu) == (LAYERS.name, ("256",), "H100")
 
     asked = ("--allocator", "elastic", "--plan", plan)
-    predicted = command("predict", LAYERS, *asked, "--json", "--", "256")
+    predicted = run_plimsoll("predict", LAYERS, *asked, "--json", "--", "256")
     assert predicted.returncode == 0, predicted.stderr
     assert "note: " not in predicted.stderr
     found = json.loads(predicted.stdout)
     assert found["plan"]["placed_bytes"] == found["plan"]["requested_bytes"] > 0
 
     account = tmp_path / "account.json"
-    ran = command("run", "--simulate", "H100", *asked, "--json", account, LAYERS, "256")
+    ran = run_plimsoll("run", "--simulate", "H100", *asked, "--json", account, LAYERS, "256")
     assert ran.returncode == 0, ran.stderr
     used = json.loads(account.read_text())
     assert used["peak_reserved_bytes"] == found["peak_reserved_bytes"]
     assert used["plan"].startswith("100.0% of the bytes of ")
 
-    other = command("predict", LAYERS, *asked, "--gpu", "A100-80GB", "--", "512")
+    other = run_plimsoll("predict", LAYERS, *asked, "--gpu", "A100-80GB", "--", "512")
     assert other.returncode == 0, other.stderr
     assert (
         f"note: {plan} is a plan for {LAYERS.name} 256, not {LAYERS.name} 512 and for H100, not "
@@ -193,14 +183,14 @@ def test_each_rank_of_a_job_has_its_own_plan(tmp_path: Path) -> None:
         "    x = [torch.empty((3 + rank) << 20, device='cuda') for _ in range(4)]\n"
     )
     plan = tmp_path / "plan.json"
-    made = command("predict", "--nproc-per-node", "2", script, "--write-plan", plan)
+    made = run_plimsoll("predict", "--nproc-per-node", "2", script, "--write-plan", plan)
     assert made.returncode == 0, made.stderr
     found = read_plan(plan)
     assert [(each.rank, [*each.devices]) for each in found.ranks] == [(0, [0]), (1, [1])]
     heights = [found.ranks[rank].devices[rank].heights for rank in (0, 1)]
     assert heights[1][0] * 3 == heights[0][0] * 4
     asked = ("--allocator", "elastic", "--plan", plan, "--json")
-    followed = command("predict", "--nproc-per-node", "2", script, *asked)
+    followed = run_plimsoll("predict", "--nproc-per-node", "2", script, *asked)
     assert followed.returncode == 0, followed.stderr
     use = json.loads(followed.stdout)["plan"]
     assert use["placed_bytes"] == use["requested_bytes"] > 0

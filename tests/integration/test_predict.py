@@ -25,6 +25,7 @@ from plimsoll.prediction.predict import predict
 from plimsoll.recordings.events import Action
 from plimsoll.recordings.reading import read_recording
 from plimsoll.torch.building import versions
+from tests.commands import run_plimsoll
 from tests.recordings import EXAMPLES, LARGE, ROOT, or_skipped
 from tests.simulated import PROGRAMS
 from tests.waiting import without_beats
@@ -38,16 +39,6 @@ RECORDED_GPT2 = EXAMPLES / "gpt2_adamw.pickle.gz"
 GPT2 = PROGRAMS / "workloads" / "gpt2_adamw.py"
 PREDICTED = PROGRAMS / "prediction"
 TRAIN_GPT = ROOT / "examples" / "train_gpt.py"
-
-
-def command(*arguments: str | Path, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "plimsoll", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=folder,
-    )
 
 
 def script(folder: Path, text: str) -> Path:
@@ -70,7 +61,7 @@ def check_peaks(script: Path, allocated: int, reserved: int, folder: Path, *, re
     # PyTorch after 2.11 allocates by other rules. So record a run, and replay it by 2.11's rules.
     if versions.torch_version() > (2, 11):
         recording = folder / "run.plim"
-        done = command("run", "--simulate", "H100", "--record", recording, script)
+        done = run_plimsoll("run", "--simulate", "H100", "--record", recording, script)
         assert done.returncode == 0, done.stderr
         (replayed,) = replay(recording, version="2.11")
         predicted = replayed.peak_reserved_bytes
@@ -107,7 +98,7 @@ class TestTheWorkloadOfTheExample:
 
     @pytest.mark.long
     def test_it_asks_for_the_very_sizes_that_were_recorded(self, tmp_path: Path) -> None:
-        done = command("run", "--simulate", "H100", GPT2, "gpt2.pickle", folder=tmp_path)
+        done = run_plimsoll("run", "--simulate", "H100", GPT2, "gpt2.pickle", folder=tmp_path)
         assert done.returncode == 0, done.stderr
         mine = _requested(tmp_path / "gpt2.pickle")
         recorded = _requested(RECORDED_GPT2)
@@ -135,7 +126,7 @@ def _requested(path: Path) -> list[int]:
 class TestCommand:
     def test_json_has_the_stated_keys(self, tmp_path: Path) -> None:
         path = script(tmp_path, "import torch; x = torch.zeros(1 << 20, device='cuda')")
-        done = command("predict", path, "--json", "--gpu", "T4")
+        done = run_plimsoll("predict", path, "--json", "--gpu", "T4")
         assert done.returncode == 0, done.stderr
         found = json.loads(done.stdout)
         assert set(found) >= {
@@ -160,7 +151,7 @@ class TestCommand:
             f"import sys; sys.path.append({str(packages)!r})\nimport lib\nx = lib.make(1 << 20)\n"
         )
         path = script(tmp_path, text)
-        done = command(
+        done = run_plimsoll(
             "run", "--simulate", "T4", "--record", tmp_path / "run.plim", path, folder=ROOT
         )
         assert done.returncode == 0, done.stderr
@@ -171,7 +162,9 @@ class TestCommand:
 
     @pytest.mark.long
     def test_several_cards_make_a_table(self) -> None:
-        done = command("predict", TRAIN_GPT, "--gpu", "T4", "--gpu", "H100", "--", "--depth", "2")
+        done = run_plimsoll(
+            "predict", TRAIN_GPT, "--gpu", "T4", "--gpu", "H100", "--", "--depth", "2"
+        )
         assert done.returncode == 0, done.stderr
         answer, table = done.stdout.split("\n\n")
         assert answer.splitlines()[0].endswith("train_gpt.py fits on T4, H100")
@@ -182,7 +175,7 @@ class TestCommand:
         path = script(tmp_path, "print('ran')")
         for verb in ("predict", "fit"):
             vary = ["--vary=--n"] if verb == "fit" else []
-            done = command(verb, path, *vary, "--gpu", "T4", "--gpu", "H1000")
+            done = run_plimsoll(verb, path, *vary, "--gpu", "T4", "--gpu", "H1000")
             assert done.returncode == 2
             assert done.stdout == ""
             assert "unknown GPU 'H1000'" in done.stderr
@@ -190,18 +183,18 @@ class TestCommand:
 
     def test_arguments_reach_the_script_and_its_output_goes_to_stderr(self, tmp_path: Path) -> None:
         path = script(tmp_path, "import sys, torch\nprint('got', sys.argv[1:], __name__)")
-        done = command("predict", path, "--", "--lr", "0.1")
+        done = run_plimsoll("predict", path, "--", "--lr", "0.1")
         assert "got ['--lr', '0.1'] __main__" in done.stderr
         assert "got" not in done.stdout
 
     def test_a_script_that_never_touches_cuda_is_said_to(self, tmp_path: Path) -> None:
-        done = command("predict", script(tmp_path, "import torch; print(torch.ones(2).sum())"))
+        done = run_plimsoll("predict", script(tmp_path, "import torch; print(torch.ones(2).sum())"))
         assert done.returncode == 0
         assert "never touches CUDA" in done.stdout
 
     def test_a_script_that_raises_shows_its_own_traceback(self, tmp_path: Path) -> None:
         path = script(tmp_path, "import torch\ndef inner():\n    raise ValueError('mine')\ninner()")
-        done = command("predict", path)
+        done = run_plimsoll("predict", path)
         assert done.returncode == 2  # status 1 would mean "does not fit"
         assert "ValueError: mine" in done.stderr
         assert "in inner" in done.stderr
@@ -223,7 +216,7 @@ class TestCommand:
         "text", ["import sys; sys.exit(3)", "x = (", "import ctypes; ctypes.string_at(0)"]
     )
     def test_a_script_that_fails_is_no_answer(self, text: str, tmp_path: Path) -> None:
-        done = command("predict", script(tmp_path, text))
+        done = run_plimsoll("predict", script(tmp_path, text))
         assert done.returncode == 2
         assert done.stdout == ""
         assert done.stderr.splitlines()[-1].startswith(f"plimsoll: {tmp_path / 'script.py'} ")
@@ -234,7 +227,7 @@ class TestCommand:
     ) -> None:
         text = "import torch\nx = torch.randn(1 << 20, device='cuda')\nif x.sum() > 0:\n    oops\n"
         path = script(tmp_path, text)
-        done = command("predict", path)
+        done = run_plimsoll("predict", path)
         assert done.returncode == 2
         assert done.stderr.splitlines()[-1] == (
             f"plimsoll: {path} ended with status 1: "
@@ -283,7 +276,7 @@ class TestCommand:
     def test_a_prediction_as_text_is_what_the_command_prints(self, tmp_path: Path) -> None:
         path = script(tmp_path, "import torch; x = torch.zeros(1 << 20, device='cuda')")
         said = str(predict(path, gpu="T4"))
-        done = command("predict", path, "--gpu", "T4")
+        done = run_plimsoll("predict", path, "--gpu", "T4")
         assert exact(done.stdout) == exact(said)
 
     @pytest.mark.long
@@ -291,7 +284,7 @@ class TestCommand:
         path = script(
             tmp_path, "import torch; x = torch.empty(8 << 30, dtype=torch.uint8, device='cuda')"
         )
-        done = command("predict", path, "--gpu", "T4:4GiB")
+        done = run_plimsoll("predict", path, "--gpu", "T4:4GiB")
         assert done.returncode == 1
         assert "nvidia-smi" not in done.stdout
         assert re.search(r"would need +8\.\d\d GiB; the card has 4\.00 GiB", done.stdout)
@@ -335,7 +328,7 @@ class TestCommand:
         ],
     )
     def test_bad_input_gets_one_line_and_status_2(self, arguments: list[str], message: str) -> None:
-        done = command(*arguments)
+        done = run_plimsoll(*arguments)
         assert done.returncode == 2
         assert message in done.stderr
         assert len(done.stderr.strip().splitlines()) == 1
@@ -346,17 +339,17 @@ class TestCommand:
             "import argparse\np = argparse.ArgumentParser()\n"
             "p.add_argument('--output', required=True)\np.parse_args()",
         )
-        done = command("predict", path)
+        done = run_plimsoll("predict", path)
         assert done.returncode == 2
         assert done.stderr.endswith(
             "script.py ended with status 2: its own arguments go after `--`\n"
         )
-        assert "go after" not in command("predict", path, "--", "--other").stderr
+        assert "go after" not in run_plimsoll("predict", path, "--", "--other").stderr
 
     def test_nothing_is_left_behind(self, tmp_path: Path) -> None:
         before = set(os.environ)
         path = script(tmp_path, "import torch; torch.zeros(1, device='cuda')")
-        assert command("predict", path, folder=tmp_path).returncode == 0
+        assert run_plimsoll("predict", path, folder=tmp_path).returncode == 0
         assert [entry.name for entry in tmp_path.iterdir()] == ["script.py"]
         assert set(os.environ) == before
 
@@ -365,7 +358,7 @@ class TestCommand:
         path = script(
             tmp_path, "import sys, torch\nprint(torch.cuda.get_device_name())\nsys.exit(3)"
         )
-        done = command("run", "--simulate", "RTX 4090", path)
+        done = run_plimsoll("run", "--simulate", "RTX 4090", path)
         assert done.returncode == 3
         assert done.stdout == "NVIDIA GeForce RTX 4090\n"
 
@@ -409,7 +402,7 @@ def test_what_spills_is_told_with_its_lines_and_the_least_that_it_costs(
 @pytest.mark.long
 def test_what_does_not_fit_even_with_shared_memory_is_missing_from_both() -> None:
     options = ("--gpu", "T4", "--policy", "spill", "--dedicated", "4GiB", "--shared", "512MiB")
-    done = command("predict", SPILLING, *options)
+    done = run_plimsoll("predict", SPILLING, *options)
     assert done.returncode == 1
     assert "does not fit on T4 with 512.00 MiB of shared memory: 512.00 MiB too little" in (
         done.stdout
@@ -419,7 +412,7 @@ def test_what_does_not_fit_even_with_shared_memory_is_missing_from_both() -> Non
 @pytest.mark.long
 def test_spilling_is_shown() -> None:
     options = ("--gpu", "T4:4GiB", "--allocator", "elastic", "--policy", "spill")
-    done = command("predict", SPILLING, *options, "--host-memory", "16GiB")
+    done = run_plimsoll("predict", SPILLING, *options, "--host-memory", "16GiB")
     assert done.returncode == 0, done.stderr
     assert "fits on T4" in done.stdout
     assert "Spilled by the allocator:" in done.stdout
@@ -431,7 +424,7 @@ def test_spilling_is_shown() -> None:
 @pytest.mark.parametrize("allocator", ["native", "uncached", "elastic"])
 def test_a_run_that_spills_warns_and_says_so_at_its_end(allocator: str) -> None:
     spill = ("--policy", "spill", "--dedicated", "4GiB", "--shared", "8GiB")
-    done = command("run", "--simulate", "T4", "--allocator", allocator, *spill, SPILLING)
+    done = run_plimsoll("run", "--simulate", "T4", "--allocator", allocator, *spill, SPILLING)
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("SpillWarning: GPU memory is spent: a request of 2.00 GiB") == 1
     assert "spilling.py:10: SpillWarning" in done.stderr
@@ -439,10 +432,10 @@ def test_a_run_that_spills_warns_and_says_so_at_its_end(allocator: str) -> None:
 
 
 def test_all_cards_are_listed() -> None:
-    _, *lines = command("gpus").stdout.splitlines()
+    _, *lines = run_plimsoll("gpus").stdout.splitlines()
     assert len(lines) == len(gpu_profiles())
     assert any(line.split()[:3] == ["T4", "14.57", "GiB"] for line in lines)
-    assert json.loads(command("gpus", "--json").stdout.splitlines()[0])["total_bytes"] > 0
+    assert json.loads(run_plimsoll("gpus", "--json").stdout.splitlines()[0])["total_bytes"] > 0
 
 
 BATCH = PREDICTED / "batch.py"
@@ -471,7 +464,7 @@ def test_a_long_prediction_says_how_long_the_rest_will_take(tmp_path: Path) -> N
         "    optimizer.step()\n"
         "    time.sleep(4)\n",
     )
-    done = command("predict", path, "--json")
+    done = run_plimsoll("predict", path, "--json")
     assert done.returncode == 0, done.stderr
     beats = [line for line in done.stderr.splitlines() if line.startswith("plimsoll: after ")]
     assert re.search(r": step [2-5] of 5, about \d+ s left, peak reserved 2.00 MiB; ", beats[-1])
@@ -480,7 +473,7 @@ def test_a_long_prediction_says_how_long_the_rest_will_take(tmp_path: Path) -> N
 
 @pytest.mark.long
 def test_fit_goes_down_to_what_the_script_does_not_fail_with() -> None:
-    done = command(
+    done = run_plimsoll(
         "fit", BATCH, "--vary=--batch-size", "--gpu", "T4", "--json", "--", "--mib", "--most", "3"
     )
     assert done.returncode == 0
@@ -495,7 +488,7 @@ def test_fit_goes_down_to_what_the_script_does_not_fail_with() -> None:
 def test_fit_of_a_script_without_cuda_ends_with_the_first_run(tmp_path: Path) -> None:
     runs = tmp_path / "runs"
     path = script(tmp_path, f"open({str(runs)!r}, 'a').write('x')")
-    done = command("fit", "--vary=--n", "--keep-writes", path)
+    done = run_plimsoll("fit", "--vary=--n", "--keep-writes", path)
     assert done.returncode == 2
     assert without_beats(done.stderr).splitlines()[1:] == [
         f"plimsoll: {path} never touches CUDA: it needs no GPU memory"
@@ -505,7 +498,9 @@ def test_fit_of_a_script_without_cuda_ends_with_the_first_run(tmp_path: Path) ->
 
 @pytest.mark.long
 def test_fit_shows_each_trial_as_it_ends_and_no_output_but_of_what_fails() -> None:
-    done = command("fit", BATCH, "--vary=--batch-size", "--gpu", "T4:4GiB", "--", "--batch-size=2")
+    done = run_plimsoll(
+        "fit", BATCH, "--vary=--batch-size", "--gpu", "T4:4GiB", "--", "--batch-size=2"
+    )
     first, *trials = without_beats(done.stderr).splitlines()
     assert first.startswith("T4:4GiB, 4.00 GiB: the largest --batch-size that fits")
     assert "--batch-size 2: fits, 2.1" in done.stderr
@@ -519,7 +514,7 @@ def test_fit_shows_each_trial_as_it_ends_and_no_output_but_of_what_fails() -> No
     assert verdicts["3"][-1] == "fits"
     assert verdicts["4"][-3:] == ["does", "not", "fit"]
     assert rows[-1][:3] == ["Host", "memory,", "estimated,"]
-    done = command("fit", BATCH, "--vary=--nope")
+    done = run_plimsoll("fit", BATCH, "--vary=--nope")
     assert done.returncode == 2
     assert done.stderr.count("unrecognized arguments: --nope 1\n") == 1
 
@@ -585,26 +580,28 @@ def test_an_interrupted_fit_says_what_it_knows_and_leaves_nothing_running(tmp_pa
 def test_fit_takes_the_options_of_predict() -> None:
     options = ("--allocator", "elastic", "--policy", "spill", "--dedicated", "2GiB", "--shared")
     vary = "--vary=--batch-size"
-    done = command("fit", BATCH, vary, "--gpu", "T4", *options, "3GiB", "--json")
+    done = run_plimsoll("fit", BATCH, vary, "--gpu", "T4", *options, "3GiB", "--json")
     assert json.loads(done.stdout)["largest"] == 5
 
 
 @pytest.mark.long
 def test_what_others_use_and_what_is_to_stay_free_is_not_there() -> None:
     options = ("--vary=--batch-size", "--gpu", "T4", "--used", "3GiB")
-    done = command("fit", BATCH, *options, "--json")
+    done = run_plimsoll("fit", BATCH, *options, "--json")
     assert json.loads(done.stdout)["largest"] == 11
-    done = command("fit", BATCH, *options, "--headroom", "2GiB", "--json")
+    done = run_plimsoll("fit", BATCH, *options, "--headroom", "2GiB", "--json")
     found = json.loads(done.stdout)
     assert (found["largest"], found["headroom_bytes"], found["used_bytes"]) == (9, 2 * GiB, 3 * GiB)
-    done = command("predict", BATCH, "--gpu", "T4", "--used", "3GiB", "--", "--batch-size", "12")
+    done = run_plimsoll(
+        "predict", BATCH, "--gpu", "T4", "--used", "3GiB", "--", "--batch-size", "12"
+    )
     assert done.returncode == 1
     assert "; the card has 14.57 GiB, 3.00 GiB of it used by others\n" in done.stdout
 
 
 @pytest.mark.long
 def test_fit_of_a_script_that_fails_as_it_is_says_why() -> None:
-    done = command("fit", BATCH)
+    done = run_plimsoll("fit", BATCH)
     assert done.returncode == 2
     assert done.stdout == ""
     assert "ended with status 1: TypeError" in done.stderr.splitlines()[-1]
@@ -613,7 +610,7 @@ def test_fit_of_a_script_that_fails_as_it_is_says_why() -> None:
 def test_a_script_that_python_cannot_read_says_so_once(tmp_path: Path) -> None:
     script = tmp_path / "broken.py"
     script.write_text("import torch\ndef f(:\n")
-    done = command("predict", str(script))
+    done = run_plimsoll("predict", str(script))
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.splitlines()[-1] == (
         f"plimsoll: {script} ended with status 1: SyntaxError: invalid syntax (broken.py, line 2)"

@@ -6,8 +6,6 @@ The run has the same arguments and settings as the prediction, or different ones
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +13,7 @@ import pytest
 from plimsoll import InputError
 from plimsoll.base.units import MiB
 from plimsoll.prediction.recording_check import check
+from tests.commands import run_plimsoll
 from tests.simulated import PROGRAMS, output_of
 
 pytest.importorskip("torch")
@@ -23,27 +22,18 @@ LAYERS = PROGRAMS / "prediction" / "two_layers.py"
 PROCESSES = PROGRAMS / "prediction" / "processes.py"
 
 
-def command(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "plimsoll", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
 @pytest.fixture(scope="module")
 def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Returns a recording of the unchanged program on an A100."""
     path = tmp_path_factory.mktemp("recorded") / "run.plim"
-    done = command("run", "--simulate", "A100-80GB", "--record", path, LAYERS, "256")
+    done = run_plimsoll("run", "--simulate", "A100-80GB", "--record", path, LAYERS, "256")
     assert done.returncode == 0, done.stderr
     return path
 
 
 @pytest.mark.long
 def test_the_same_program_matches_on_the_recorded_card(recording: Path) -> None:
-    done = command("predict", "--check", recording, LAYERS, "--", "256")
+    done = run_plimsoll("predict", "--check", recording, LAYERS, "--", "256")
     assert done.returncode == 0, done.stderr
     first, second, third, *rest = done.stdout.splitlines()
     assert first.startswith("predicted peak reserved ")
@@ -74,7 +64,7 @@ def test_what_was_changed_is_the_line_that_differs_the_most(recording: Path) -> 
 @pytest.mark.long
 def test_settings_that_differ_are_named(recording: Path) -> None:
     options = ("--gpu", "H100", "--conf", "expandable_segments:True", "--json")
-    done = command("predict", "--check", recording, LAYERS, *options, "--", "512")
+    done = run_plimsoll("predict", "--check", recording, LAYERS, *options, "--", "512")
     assert done.returncode == 1, done.stderr
     found = json.loads(done.stdout)
     assert found["schema"] == 2
@@ -110,10 +100,10 @@ def test_a_recording_without_stacks_is_compared_by_sizes(tmp_path: Path) -> None
 
 @pytest.mark.long
 def test_what_cannot_be_compared_is_one_line(recording: Path, tmp_path: Path) -> None:
-    done = command("predict", "--check", tmp_path / "nope.plim", LAYERS)
+    done = run_plimsoll("predict", "--check", tmp_path / "nope.plim", LAYERS)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == f"plimsoll: {tmp_path / 'nope.plim'}: no such file\n"
-    done = command("predict", "--check", recording, LAYERS, "--gpu", "T4", "--gpu", "L4")
+    done = run_plimsoll("predict", "--check", recording, LAYERS, "--gpu", "T4", "--gpu", "L4")
     assert done.returncode == 2
     expected = "plimsoll: --check takes one card, that of the recording: give one --gpu\n"
     assert done.stderr == expected

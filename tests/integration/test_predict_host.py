@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +11,7 @@ from plimsoll.base.units import MiB
 from plimsoll.prediction.fitting.values import fit
 from plimsoll.prediction.predict import predict
 from plimsoll.prediction.results import Prediction
+from tests.commands import run_plimsoll
 from tests.simulated import PROGRAMS
 
 pytest.importorskip("torch")
@@ -66,10 +65,8 @@ def test_what_is_placed_in_shared_memory_is_in_it(nothing: int) -> None:
 
 @pytest.mark.long
 def test_it_is_in_the_answer_with_its_range() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "plimsoll", "predict", "--json", str(TAKES), "--", "nothing", "1"],
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
+    done = run_plimsoll("predict", "--json", TAKES, "--", "nothing", "1")
+    assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout)
     low, high = answer["host_peak_range_bytes"]
     assert 0 < low < answer["host_peak_bytes"] < high

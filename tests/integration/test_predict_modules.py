@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +11,7 @@ from plimsoll import InputError
 from plimsoll.base.units import MiB
 from plimsoll.prediction.fitting.values import fit
 from plimsoll.prediction.predict import predict
+from tests.commands import run_plimsoll
 
 pytest.importorskip("torch")
 
@@ -38,19 +37,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def command(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "plimsoll", *arguments],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
 @pytest.mark.long
 def test_a_module_runs_as_python_runs_it_and_is_named(folder: Path) -> None:
-    done = command("predict", "-m", "mine.train", "--gpu", "T4", "--", "2", folder=folder)
+    done = run_plimsoll("predict", "-m", "mine.train", "--gpu", "T4", "--", "2", folder=folder)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("mine.train fits on T4: ")
     assert "__main__ mine ['2']" in done.stderr
@@ -59,7 +48,7 @@ def test_a_module_runs_as_python_runs_it_and_is_named(folder: Path) -> None:
 @pytest.mark.long
 def test_the_largest_value_of_a_module_is_found(folder: Path) -> None:
     options = ("--vary=--batch-size", "--at-most", "2", "--gpu", "T4", "--json")
-    done = command("fit", "-m", "mine.train", *options, folder=folder)
+    done = run_plimsoll("fit", "-m", "mine.train", *options, folder=folder)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["largest"] == 2
 
@@ -77,7 +66,7 @@ def test_python_takes_modules_too() -> None:
     ("name", "missing"), [("mine.nope", "mine.nope"), ("nope.train", "nope"), ("nope", "nope")]
 )
 def test_a_module_that_is_not_there_is_one_line(name: str, missing: str, folder: Path) -> None:
-    done = command("run", "--simulate", "T4", "-m", name, folder=folder)
+    done = run_plimsoll("run", "--simulate", "T4", "-m", name, folder=folder)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == f"plimsoll: there is no module {missing}\n"
 
@@ -90,7 +79,7 @@ def test_a_prediction_of_a_module_that_is_not_there_names_it() -> None:
 
 def test_an_error_of_the_package_itself_is_shown_as_its_own(folder: Path) -> None:
     (folder / "mine" / "__init__.py").write_text("import does_not_exist\n")
-    done = command("predict", "-m", "mine.train", folder=folder)
+    done = run_plimsoll("predict", "-m", "mine.train", folder=folder)
     assert done.returncode == 2
     assert "No module named 'does_not_exist'" in done.stderr
     assert "there is no module" not in done.stderr

@@ -7,12 +7,14 @@ import os
 import pty
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from plimsoll.base.units import MiB
 from plimsoll.prediction.predict import predict
+from tests.commands import run_plimsoll
 from tests.recordings import ROOT
 from tests.simulated import PROGRAMS
 
@@ -22,16 +24,7 @@ LAYERS = PROGRAMS / "prediction" / "two_layers.py"
 PROCESSES = PROGRAMS / "prediction" / "processes.py"
 
 
-def predicted(
-    *arguments: str | Path, folder: Path | None = None
-) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "plimsoll", "predict", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=folder,
-    )
+predicted = partial(run_plimsoll, "predict")
 
 
 class TestPlot:

@@ -13,6 +13,7 @@ from plimsoll.base.units import GiB, MiB, format_size
 from plimsoll.engine.gpus.profiles import gpu_profile
 from plimsoll.prediction.assumed import ENDED_BY_SIGNAL, STARTED_PROGRAM
 from plimsoll.prediction.predict import predict
+from tests.commands import run_plimsoll
 from tests.simulated import PROGRAMS
 
 pytest.importorskip("torch")
@@ -23,12 +24,7 @@ ONE_PROCESS = "import torch.distributed as dist\ndist.init_process_group('nccl')
 
 
 def predict_command(*options: str, script: Path = PROCESSES) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "plimsoll", "predict", str(script), *options],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return run_plimsoll("predict", script, *options)
 
 
 @pytest.mark.long

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 
 import pytest
 
 from plimsoll.prediction.predict import predict
+from tests.commands import run_plimsoll
 from tests.simulated import PROGRAMS
 
 pytest.importorskip("torch")
@@ -19,16 +18,8 @@ _LINE = r"talks\.py:\d+ disagree"
 
 def run_job(mode: str) -> str:
     """Predicts a job of two ranks. Checks that the job fails; returns the last line of stderr."""
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "plimsoll", "predict", "--gpu", "H200"),
-            *("--nproc-per-node", "2", str(TALKS), "--", mode),
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
+    job = ("--nproc-per-node", "2", TALKS, "--", mode)
+    done = run_plimsoll("predict", "--gpu", "H200", *job, seconds=300)
     assert done.returncode == 2
     return done.stderr.splitlines()[-1]
 

@@ -10,7 +10,6 @@ import gc
 import inspect
 import json
 import runpy
-import subprocess
 import sys
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -21,6 +20,7 @@ import pytest
 
 import plimsoll
 from plimsoll.prediction.recipes.recipe import RECIPES, recipe
+from tests.commands import run_plimsoll
 from tests.model_configurations import DIFFUSION, ENCODERS, SPEECH, TEXT, write_configurations
 from tests.simulated import output_of
 
@@ -350,18 +350,13 @@ for step in range(3):
 """
 
 
-def answer_of(*words: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "plimsoll", *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
-
-
 @pytest.mark.long
 def test_the_command_writes_a_recipe_out_and_predicts_what_a_script_by_hand_takes(
     models: Path, tmp_path: Path
 ) -> None:
     mine, hand = tmp_path / "mine.py", tmp_path / "hand.py"
     hand.write_text(BY_HAND.format(file=str(models / "llama" / "config.json")))
-    done = answer_of(
+    done = run_plimsoll(
         "predict", "--model", models / "llama", "--recipe", "sft", "--batch-size", 4,
         "--seq-len", 256, "--save-recipe", mine, "--gpu", "A100-80GB", "--json",
     )  # fmt: skip
@@ -381,11 +376,11 @@ def test_fit_finds_the_largest_batch_of_a_recipe_and_what_to_change_about_it(
     models: Path, tmp_path: Path
 ) -> None:
     asked = ["--model", models / "llama", "--recipe", "sft", "--seq-len", 512, "--json"]
-    found = json.loads(answer_of("fit", *asked, "--vary=--batch-size", "--gpu", "T4").stdout)
+    found = json.loads(run_plimsoll("fit", *asked, "--vary=--batch-size", "--gpu", "T4").stdout)
     assert found["largest"] > 8
     assert found["smallest_failing"] > found["largest"]
     changed = tmp_path / "changed.py"
-    done = answer_of(
+    done = run_plimsoll(
         "fit", *asked, "--batch-size", 64, "--within", "1GiB", "--gpu", "T4", "--apply", changed
     )
     plan = json.loads(done.stdout)

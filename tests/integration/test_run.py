@@ -7,12 +7,14 @@ import signal
 import socket
 import subprocess
 import sys
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
 
 from plimsoll.base.units import GiB, format_size
 from plimsoll.engine.gpus.profiles import gpu_profile
+from tests.commands import run_plimsoll
 from tests.simulated import PROGRAMS
 
 if TYPE_CHECKING:
@@ -22,14 +24,7 @@ torch = pytest.importorskip("torch")
 needs_no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 
 
-def run(*arguments: str | Path, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "plimsoll", "run", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=folder,
-    )
+run = partial(run_plimsoll, "run")
 
 
 @pytest.fixture

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import pytest
 
 from plimsoll import predict
+from tests.commands import run_plimsoll
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,8 +38,7 @@ def test_a_cache_of_keys_and_values_is_named_so(tmp_path: Path) -> None:
     [("predict", "`vllm serve` needs vLLM"), ("fit", "`vllm serve` needs vLLM")],
 )
 def test_without_the_engine_one_line_says_so(verb: str, words: str) -> None:
-    command = [sys.executable, "-m", "plimsoll", verb, "--gpu", "H100", "vllm", "serve", "org/m"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = run_plimsoll(verb, "--gpu", "H100", "vllm", "serve", "org/m")
     assert done.returncode == 2
     assert done.stdout == ""
     assert words in done.stderr
@@ -49,8 +47,7 @@ def test_without_the_engine_one_line_says_so(verb: str, words: str) -> None:
 
 @pytest.mark.parametrize("option", ["--gpu=H100", "--json"])
 def test_an_option_of_plimsolls_behind_the_engine_is_told_where_it_goes(option: str) -> None:
-    command = [sys.executable, "-m", "plimsoll", "predict", "vllm", "serve", "org/m", option]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = run_plimsoll("predict", "vllm", "serve", "org/m", option)
     assert done.returncode == 2
     assert f"put it before: plimsoll … {option} vllm serve" in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from typing import Any
 
 import pytest
 
 from plimsoll.base.units import GiB, MiB
 from plimsoll.engine.gpus.profiles import gpu_profile
+from tests.commands import run_plimsoll
 from tests.simulated import PROGRAMS
 
 pytest.importorskip("torch")
@@ -34,13 +33,8 @@ WEIGHTS_BYTES = 2 * (32_000 * 512 + 4 * (512 * 768 + 512 * 512 + 2 * 512 * 2048)
 
 def predicted(kind: str, utilization: float) -> tuple[dict[str, Any], dict[str, int]]:
     """Returns the prediction, and the figures that the engine printed, if any."""
-    options = ["--gpu", CARD.name, "--json", "--", kind, str(utilization)]
-    done = subprocess.run(
-        [sys.executable, "-m", "plimsoll", "predict", str(ENGINE), *options],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    options = ("--gpu", CARD.name, "--json", "--", kind, utilization)
+    done = run_plimsoll("predict", ENGINE, *options)
     printed = re.search("figures: (.*)", done.stderr + done.stdout)
     found = done.stdout.splitlines()
     return json.loads(found[-1]), json.loads(printed[1]) if printed else {}

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.commands import run_plimsoll
 from tests.programs.small_engine import LONGEST, TOKEN_BYTES, WEIGHTS_BYTES
 from tests.small_engine import install_small_engine
 
@@ -28,14 +27,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(folder: Path, verb: str, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "plimsoll", verb, *words],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(folder / "packages")},
-    )
+    packages = {"PYTHONPATH": str(folder / "packages")}
+    return run_plimsoll(verb, *words, folder=folder, environment=packages)
 
 
 def answer(folder: Path, *words: str, status: int = 0) -> dict[str, Any]:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import importlib
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from plimsoll.torch.simulated.start import running
-from tests.simulated import on_simulated_gpus
+from tests.commands import run_plimsoll
+from tests.simulated import on_simulated_gpus, running_simulation
 
 torch = pytest.importorskip("torch")
 
@@ -119,15 +118,8 @@ def predicted(folder: Path, *sizes: int) -> tuple[int, dict[str, Any], str]:
     write(folder / "sglang", ENGINE)
     script = folder / "engine.py"
     script.write_text(PROGRAM)
-    command = ["-m", "plimsoll", "predict", "--gpu", "L4", str(script)]
-    given = [str(size) for size in sizes]
     done = [
-        subprocess.run(
-            [sys.executable, *command, *more, "--", *given],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        run_plimsoll("predict", "--gpu", "L4", script, *more, "--", *sizes)
         for more in (["--json"], [])
     ]
     return done[0].returncode, json.loads(done[0].stdout.splitlines()[-1]), done[1].stdout
@@ -236,8 +228,7 @@ def test_an_all_reduce_that_is_not_simulated_is_told() -> None:
     sys.path.insert(0, str(Path.cwd()))
     with pytest.raises(ValueError, match="no object in C\\+\\+ for tp"):
         importlib.import_module(name).CustomAllReduceV2("tp")
-    simulation = running()
-    assert simulation is not None
+    simulation = running_simulation()
     library = simulation.library
     told = [library.name(a.what) for a in library.assumptions()]
     assert any("in place of SGLang's own all-reduce" in each for each in told)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,6 +12,7 @@ from plimsoll.engine.gpus.profiles import gpu_profile, gpu_profiles
 from plimsoll.explanation.explain import explain
 from plimsoll.prediction.parts import GpuUse, PredictionParts
 from plimsoll.prediction.predict import predict
+from tests.commands import run_plimsoll
 from tests.simulated import PROGRAMS
 
 if TYPE_CHECKING:
@@ -31,15 +30,6 @@ def program(folder: Path, text: str) -> Path:
     path = folder / "script.py"
     path.write_text(HEAD + text)
     return path
-
-
-def command(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "plimsoll", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
 
 
 def use(gpu: int, mib: int, context_bytes: int = T4.context_with(())) -> GpuUse:
@@ -153,7 +143,7 @@ def test_rows_of_a_run_and_of_its_recording_are_pytorchs_own_counters(
 ) -> None:
     file, recording = tmp_path / "account.json", tmp_path / "run.plim"
     options = ("--simulate", "T4", "--gpus", "2", "--json", file, "--record", recording)
-    done = command("run", *options, SEVERAL, name)
+    done = run_plimsoll("run", *options, SEVERAL, name)
     assert done.returncode == 0, done.stderr
     rows = [json.loads(line) for line in file.read_text().splitlines()]
     assert [row["device"] for row in rows] == [0, 1]
@@ -178,7 +168,7 @@ def test_data_parallel_takes_more_of_the_first_gpu() -> None:
 
 
 def test_the_account_has_a_line_for_each_gpu() -> None:
-    done = command("run", "--simulate", "T4", "--gpus", "2", SEVERAL, "second_gpu")
+    done = run_plimsoll("run", "--simulate", "T4", "--gpus", "2", SEVERAL, "second_gpu")
     starts = [line.partition(", in use")[0] for line in done.stderr.splitlines()]
     assert starts == [
         "plimsoll: GPU 0, the native allocator: peak allocated 10.00 MiB, reserved 10.00 MiB",
@@ -197,7 +187,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     script = program(folder, text)
     for name, argument in (("fits", []), ("fails", ["more"])):
         options = ("--simulate", "T4", "--gpus", "3", "--record", folder / f"{name}.plim")
-        command("run", *options, script, *argument)
+        run_plimsoll("run", *options, script, *argument)
     return folder
 
 

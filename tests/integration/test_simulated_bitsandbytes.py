@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 
-from plimsoll.torch.simulated.start import running
-from tests.simulated import on_simulated_gpus, output_of
+from tests.simulated import assumptions, on_simulated_gpus, output_of, running_simulation
 
 torch = pytest.importorskip("torch")
 
@@ -65,14 +64,6 @@ def installed() -> Any:
     return importlib.import_module("bitsandbytes.cextension").lib._lib
 
 
-def assumed() -> dict[str, str]:
-    """Returns the simulation's assumption about each operation."""
-    simulation = running()
-    assert simulation is not None
-    library = simulation.library
-    return {library.name(a.operation): library.name(a.what) for a in library.assumptions()}
-
-
 @on_simulated_gpus()
 def test_what_a_kernel_writes_is_not_known_and_what_it_reads_stays() -> None:
     lib = installed()
@@ -83,7 +74,7 @@ def test_what_a_kernel_writes_is_not_known_and_what_it_reads_stays() -> None:
     assert not written.eq(0).all()
     assert read.eq(0).all()
     assert beside.eq(0).all()
-    assert "did not load" in assumed()["bitsandbytes"]
+    assert "did not load" in assumptions()["bitsandbytes"]
 
 
 @on_simulated_gpus()
@@ -118,8 +109,7 @@ def test_an_optimizer_writes_parameters_and_states_alone() -> None:
 @on_simulated_gpus()
 def test_products_take_longer_than_their_bytes() -> None:
     lib = installed()
-    simulation = running()
-    assert simulation is not None
+    simulation = running_simulation()
     tensors = [torch.empty(1 << 20, dtype=torch.int8, device="cuda") for _ in range(3)]
     at = [tensor.data_ptr() for tensor in tensors]
 
@@ -142,7 +132,7 @@ def test_managed_memory_is_the_hosts_and_its_size_is_said() -> None:
     assert numbers[-1] == 7
     lib.cprefetch(ctypes.c_void_p(address), ctypes.c_size_t(8 << 20), ctypes.c_int32(0))
     assert torch.cuda.memory_reserved() == 0
-    assert "managed memory" in assumed()["bitsandbytes::cget_managed_ptr"]
+    assert "managed memory" in assumptions()["bitsandbytes::cget_managed_ptr"]
 
 
 @on_simulated_gpus()
@@ -152,7 +142,7 @@ def test_a_function_that_nobody_knows_may_write_all_it_is_given() -> None:
     lib.cnobody_knows(one.data_ptr(), other.data_ptr(), 3)
     assert not one.eq(0).all()
     assert not other.eq(0).all()
-    assert "does not know" in assumed()["bitsandbytes::cnobody_knows"]
+    assert "does not know" in assumptions()["bitsandbytes::cnobody_knows"]
     with pytest.raises(AttributeError, match="undefined symbol: cnot_there"):
         lib.cnot_there  # noqa: B018
 
@@ -162,7 +152,7 @@ def test_few_features_that_nobody_knows_have_outliers() -> None:
     installed()
     unknown = torch.empty(512, 8192, device="cuda", dtype=torch.float16)
     assert 0 < torch.ops.bitsandbytes.int8_vectorwise_quant(unknown, 6.0).numel() < 100
-    assert "one feature in a thousand" in assumed()["bitsandbytes::int8_vectorwise_quant"]
+    assert "one feature in a thousand" in assumptions()["bitsandbytes::int8_vectorwise_quant"]
     known = torch.zeros(4, 4, device="cuda", dtype=torch.float16)
     known[:, 2] = 9
     assert torch.ops.bitsandbytes.int8_vectorwise_quant(known, 6.0).tolist() == [[2]]

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from plimsoll.torch.simulated.start import running
-from tests.simulated import on_simulated_gpus, simulate
+from tests.simulated import assumptions, on_simulated_gpus, simulate
 
 torch = pytest.importorskip("torch")
 
@@ -38,14 +37,6 @@ def module(name: str = "sampling") -> Any:
     return importlib.import_module("flashinfer.jit.core").JitSpec(name).build_and_load()
 
 
-def assumed() -> dict[str, str]:
-    """Returns the simulation's assumption about each operation."""
-    simulation = running()
-    assert simulation is not None
-    library = simulation.library
-    return {library.name(a.operation): library.name(a.what) for a in library.assumptions()}
-
-
 @on_simulated_gpus(gpu="H100")
 def test_sampled_tokens_are_of_the_vocabulary() -> None:
     kernels = module()
@@ -57,7 +48,7 @@ def test_sampled_tokens_are_of_the_vocabulary() -> None:
     assert set(found) <= set(range(50))
     assert len(set(found)) > 10
     assert torch.cuda.max_memory_allocated() == held  # the kernel allocates nothing
-    assert "flashinfer 0.6.12" in assumed()["flashinfer"]
+    assert "flashinfer 0.6.12" in assumptions()["flashinfer"]
 
 
 @on_simulated_gpus(gpu="H100")

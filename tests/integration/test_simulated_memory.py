@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.simulated import PROGRAMS, on_simulated_gpus, output_of
+from tests.simulated import PROGRAMS, on_simulated_gpus, output_of, running_simulation
 
 torch = pytest.importorskip("torch")
 
@@ -159,11 +159,9 @@ def test_a_profile_says_what_memory_operations_take() -> None:
 @on_simulated_gpus()
 def test_sites_may_be_read_while_others_are_added() -> None:
     from plimsoll import _core
-    from plimsoll.torch.simulated.start import running
 
     torch.cuda.memory._record_memory_history()
-    simulation = running()
-    assert simulation is not None
+    simulation = running_simulation()
     done = threading.Event()
     wrong = []
 

@@ -29,6 +29,7 @@ from plimsoll.recordings.reading import read_recording
 from plimsoll.recordings.recording import Recording
 from plimsoll.recordings.snapshot_reader import read_snapshot
 from tests import fuzz
+from tests.commands import run_plimsoll
 from tests.recordings import ROOT, SMALL
 
 if TYPE_CHECKING:
@@ -334,9 +335,7 @@ def test_folders_may_have_any_name(form: str, tmp_path: Path) -> None:
     path.write_bytes(fuzz.seed("ends.live", form))
     (result,) = replay(path)
     assert result.matches_recording
-    ended = subprocess.run(
-        [sys.executable, "-m", "plimsoll", "replay", path], capture_output=True, check=False
-    )
+    ended = run_plimsoll("replay", path)
     assert ended.returncode == 0, ended.stderr
 
 
@@ -350,13 +349,13 @@ class TestCommands:
         path = tmp_path / "run.pickle.gz"
         content = pickle.loads(fuzz.seed("ends.live", "pickle"))
         path.write_bytes(gzip.compress(pickle.dumps(content | {"padding": bytes(20 * MiB)})))
-        refused = self.run(*verb, str(path), "--read-memory", "16MiB")
+        refused = run_plimsoll(*verb, str(path), "--read-memory", "16MiB")
         assert refused.returncode == 2
         assert refused.stderr == (
             f"plimsoll: {path}: reading takes more than 16.00 MiB of memory; --read-memory 32MiB "
             "(from Python: read_recording(..., memory=...)) allows more\n"
         )
-        assert self.run(*verb, str(path), "--read-memory", "64MiB").returncode == 0
+        assert run_plimsoll(*verb, str(path), "--read-memory", "64MiB").returncode == 0
 
     @pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb[0])
     def test_damage_is_told_and_the_rest_is_used(
@@ -366,7 +365,7 @@ class TestCommands:
         content = bytearray(fuzz.seed("ends.live", "plim"))
         content[content.rindex(b'"ended"') + 1] = ord("E")
         path.write_bytes(content)
-        ended = self.run(*verb, str(path))
+        ended = run_plimsoll(*verb, str(path))
         assert ended.returncode in (0, 1)
         page = path.with_suffix(".html")
         told = ended.stdout + ended.stderr + (page.read_text() if page.exists() else "")
@@ -377,18 +376,11 @@ class TestCommands:
         content = pickle.loads(fuzz.seed("ends.live", "pickle"))
         content["allocator_settings"]["PYTORCH_CUDA_ALLOC_CONF"] = "key_of_tomorrow:1"
         path.write_bytes(pickle.dumps(content))
-        refused = self.run("replay", str(path))
+        refused = run_plimsoll("replay", str(path))
         assert refused.returncode == 2
         assert "key_of_tomorrow" in refused.stderr
         assert "--conf '' replays under PyTorch's defaults" in refused.stderr
-        assert self.run("replay", str(path), "--conf", "").returncode == 0
-
-    @staticmethod
-    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "plimsoll", *arguments],
-            capture_output=True, check=False, text=True,
-        )  # fmt: skip
+        assert run_plimsoll("replay", str(path), "--conf", "").returncode == 0
 
 
 def test_mutated_files_break_nothing() -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import re
 import resource
-import subprocess
-import sys
 import warnings
 from collections.abc import Callable
 from functools import partial
@@ -22,8 +20,8 @@ from plimsoll.engine.protocol import Engine
 from plimsoll.engine.simulator.machine import SimulatedMachine
 from plimsoll.offloading.tiers import rebalancing
 from plimsoll.offloading.tiers.regions import Backup
-from plimsoll.torch.simulated.start import running
-from tests.simulated import PROGRAMS, on_simulated_gpus, output_of, simulate
+from tests.commands import run_plimsoll
+from tests.simulated import PROGRAMS, on_simulated_gpus, output_of, running_simulation, simulate
 
 torch = pytest.importorskip("torch")
 
@@ -47,9 +45,7 @@ def shared() -> int:
 
 
 def machine() -> SimulatedMachine:
-    simulation = running()
-    assert simulation is not None
-    return simulation.machine
+    return running_simulation().machine
 
 
 def training(width: int = 2048, layers: int = 4) -> tuple[Callable[[], None], Any]:
@@ -398,13 +394,7 @@ def test_a_step_waits_for_nothing_when_nothing_can_come_back() -> None:
 def predicted(program: str, *arguments: str) -> dict[str, Any]:
     """Returns the prediction for a program on an H100, under the elastic allocator."""
     options = ("--gpu", "H100", *ELASTIC, "--json")
-    command = [sys.executable, "-m", "plimsoll", "predict", *options]
-    done = subprocess.run(
-        [*command, str(PROGRAMS / "tiers" / program), "--", *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_plimsoll("predict", *options, PROGRAMS / "tiers" / program, "--", *arguments)
     assert done.returncode == 0, done.stderr
     result: dict[str, Any] = json.loads(done.stdout)
     return result

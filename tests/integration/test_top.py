@@ -29,6 +29,7 @@ from plimsoll.base.telemetry.requests import request_snapshot
 from plimsoll.integrations.top.app import TopApp
 from plimsoll.integrations.top.watch import Watch
 from plimsoll.recordings.reading import read_recording
+from tests.commands import run_plimsoll
 from tests.simulated import PROGRAMS
 from tests.waiting import PATIENCE_SECONDS, wait_for
 
@@ -44,14 +45,8 @@ def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "plimsoll"
 
 
-def command(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "plimsoll", *arguments], capture_output=True, text=True, check=False
-    )
-
-
 def look() -> dict[str, Any]:
-    done = command("top", "--once", "--json")
+    done = run_plimsoll("top", "--once", "--json")
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     return found
@@ -201,7 +196,7 @@ def test_a_process_that_is_stopped_is_called_silent() -> None:
 @pytest.mark.long
 def test_the_text_names_the_next_command() -> None:
     with running("34"):
-        done = command("top", "--once")
+        done = run_plimsoll("top", "--once")
     assert done.returncode == 0
     assert "sim 0 of " in done.stdout
     assert "holder.py 34" in done.stdout
@@ -216,7 +211,7 @@ def test_a_terminal_without_the_signs_of_the_bars_gets_the_figures(
 ) -> None:
     with running("39"):
         monkeypatch.setenv("PYTHONIOENCODING", "ascii")
-        done = command("top", "--once")
+        done = run_plimsoll("top", "--once")
     assert done.returncode == 0, done.stderr
     assert "holder.py 39" in done.stdout
 
@@ -251,7 +246,7 @@ def test_a_snapshot_of_a_running_process_replays_as_it_was_recorded(tmp_path: Pa
     path.write_bytes(content)
     (device,) = read_recording(path).devices
     assert device.event_count > 8
-    done = command("replay", str(path), "--json")
+    done = run_plimsoll("replay", str(path), "--json")
     assert json.loads(done.stdout)["matches_recording"] is True
 
 
@@ -280,7 +275,7 @@ def test_without_a_process_there_is_none_to_ask() -> None:
 def test_options_that_are_bad_or_would_do_nothing_get_one_line(
     options: list[str], message: str
 ) -> None:
-    done = command("top", *options)
+    done = run_plimsoll("top", *options)
     assert done.returncode == 2
     assert done.stderr.startswith(f"plimsoll: {message}")
     assert len(done.stderr.splitlines()) == 1

@@ -22,6 +22,7 @@ from plimsoll.prediction.predict import predict
 from plimsoll.prediction.trials.kinds import Kind
 from plimsoll.prediction.trials.offered import offered
 from plimsoll.prediction.trials.written import Written
+from tests.commands import run_plimsoll
 from tests.simulated import PROGRAMS, simulate
 
 torch = pytest.importorskip("torch")
@@ -145,10 +146,8 @@ def test_writes_stay_where_that_is_wanted(
 @pytest.mark.long
 def test_processes_of_the_script_write_to_the_layer_too(project: Path) -> None:
     before = contents(project)
-    done = subprocess.run(
-        [sys.executable, "-m", "plimsoll", "predict", "--json", PROGRAMS / "prediction/workers.py"],
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
+    done = run_plimsoll("predict", "--json", PROGRAMS / "prediction/workers.py")
+    assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["written"] == [
         {"path": "worker.log", "bytes": 64, "kind": "new"},
         {"path": "ranks/rank-0", "bytes": 1, "kind": "new"},

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import time
 from dataclasses import asdict
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -13,6 +15,7 @@ from plimsoll.engine.simulator.machine import SimulatedGpu
 from plimsoll.prediction.child.serving_ranks import lacks_memory, serving_of_all
 from plimsoll.prediction.rank_use import RankUse
 from plimsoll.prediction.recipes.engines.asked_load import asked_lengths, asked_load, spread
+from plimsoll.prediction.recipes.engines.engine_processes import run_together
 from plimsoll.prediction.recipes.served import (
     ENGINES,
     engine_of,
@@ -239,3 +242,16 @@ def test_a_graph_for_which_there_is_no_room_changes_nothing() -> None:
     with pytest.raises(OutOfMemoryError):
         memory.add(5, 0, 7)
     assert gpu.dedicated_used_bytes == memory.taken[0] == 2 * MiB
+
+
+def end_as(place: int, failing: int) -> None:
+    if place == failing:
+        sys.exit(3)
+    if failing >= 0:
+        time.sleep(600)
+
+
+def test_processes_of_an_engine_end_with_the_one_that_fails() -> None:
+    run_together("rank", 2, end_as, -1)
+    with pytest.raises(SystemExit, match="rank 1 of 2 failed"):
+        run_together("rank", 2, end_as, 1)

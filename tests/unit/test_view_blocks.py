@@ -11,11 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plimsoll.page.blocks import blocks_between, largest_that_fit, pack_blocks
-from plimsoll.page.columns import packed_size, unpack_column
+from plimsoll.page.columns import packed_size
 from plimsoll.page.device_view import DeviceView, make_device_view
 from plimsoll.page.document import make_page
 from plimsoll.page.run import prepare
 from plimsoll.recordings.events import Action
+from tests.unit.packed_columns import unpack_column
 from tests.unit.view_histories import KiB, Row, held_after_each, histories, recording_of
 
 

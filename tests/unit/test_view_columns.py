@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plimsoll import InputError
-from plimsoll.page.columns import Code, pack_column, unpack_column
+from plimsoll.page.columns import Code, pack_column
+from tests.unit.packed_columns import unpack_column
 
 NUMBERS = st.lists(st.integers(-(2**51), 2**51), max_size=50)
 

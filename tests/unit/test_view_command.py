@@ -11,11 +11,13 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
 
+from tests.commands import run_plimsoll
 from tests.faults import limited_files
 from tests.recordings import EXAMPLES
 from tests.waiting import without_beats
@@ -23,11 +25,7 @@ from tests.waiting import without_beats
 RECORDING = EXAMPLES / "gpt2_adamw.pickle.gz"
 
 
-def plimsoll(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "plimsoll", "view", *map(str, arguments)],
-        capture_output=True, text=True, check=False, timeout=120,
-    )  # fmt: skip
+plimsoll = partial(run_plimsoll, "view", seconds=120)
 
 
 @pytest.fixture

@@ -19,13 +19,13 @@ from plimsoll import InputError
 from plimsoll.base.printable import printable
 from plimsoll.page import assets
 from plimsoll.page.assets import join_modules, page_template
-from plimsoll.page.columns import unpack_column
 from plimsoll.page.document import make_page
 from plimsoll.page.page_file import view
 from plimsoll.page.run import prepare
 from plimsoll.recordings.events import Action
 from plimsoll.recordings.reading import read_recording
 from tests.recordings import EXAMPLES
+from tests.unit.packed_columns import unpack_column
 from tests.unit.view_histories import KiB, Row, recording_of
 
 RECORDING = EXAMPLES / "gpt2_adamw.pickle.gz"

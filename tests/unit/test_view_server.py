@@ -14,11 +14,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from plimsoll.page.columns import unpack_column
 from plimsoll.page.run import prepare
 from plimsoll.page.server import PageServer
 from plimsoll.recordings.events import Action
 from tests.recordings import EXAMPLES
+from tests.unit.packed_columns import unpack_column
 from tests.unit.view_histories import MiB, recording_of
 
 if TYPE_CHECKING:

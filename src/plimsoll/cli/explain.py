@@ -12,7 +12,7 @@ import typer
 
 from plimsoll.base.errors import InputError
 from plimsoll.base.json_text import json_line
-from plimsoll.cli.options import Address, RankPattern, ReadMemory
+from plimsoll.cli.options import Address, RankPattern, ReadMemory, RulesOf
 from plimsoll.cli.progress import Progress
 from plimsoll.cli.terminal import hint, show
 
@@ -47,14 +47,7 @@ def explain(
             metavar="SIZE",
         ),
     ] = None,
-    version: Annotated[
-        str | None,
-        typer.Option(
-            help="Follow the allocator rules of this PyTorch version, as in 2.11.",
-            show_default="the recorded one",
-            metavar="VERSION",
-        ),
-    ] = None,
+    version: RulesOf = None,
     advice: Annotated[
         bool,
         typer.Option(

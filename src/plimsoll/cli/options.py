@@ -157,6 +157,15 @@ Used = Annotated[
         metavar="SIZE",
     ),
 ]
+RulesOf = Annotated[
+    str | None,
+    typer.Option(
+        "--version",
+        help="Follow the allocator rules of this PyTorch version, as in 2.11.",
+        show_default="the recorded one",
+        metavar="VERSION",
+    ),
+]
 ReadMemory = Annotated[
     str | None,
     typer.Option(

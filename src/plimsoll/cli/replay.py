@@ -13,7 +13,7 @@ from plimsoll.base.endings import SNAPSHOTS, TRACES
 from plimsoll.base.files import check_can_be_made
 from plimsoll.base.json_text import json_line
 from plimsoll.base.printable import printable
-from plimsoll.cli.options import PlanToFollow, ReadMemory
+from plimsoll.cli.options import PlanToFollow, ReadMemory, RulesOf
 from plimsoll.cli.plans import PlanToWrite, tell_difference, wrote_plan
 from plimsoll.cli.progress import Progress
 from plimsoll.cli.terminal import hint, show
@@ -67,14 +67,7 @@ def replay(
         str | None,
         typer.Option(help="The most host memory that the program may spill into.", metavar="SIZE"),
     ] = None,
-    version: Annotated[
-        str | None,
-        typer.Option(
-            help="Follow the allocator rules of this PyTorch version, as in 2.11.",
-            show_default="the recorded one",
-            metavar="VERSION",
-        ),
-    ] = None,
+    version: RulesOf = None,
     plan: PlanToFollow = None,
     write_plan: PlanToWrite = None,
     force: Annotated[

@@ -68,22 +68,6 @@ def pack_column(values: NDArray[Any], code: Code = "plain") -> dict[str, Any]:
     }
 
 
-def unpack_column(column: dict[str, Any]) -> NDArray[np.int64]:
-    """Returns the numbers of a column that `pack_column` packed."""
-    count, planes = column["count"], column["planes"]
-    octets = np.zeros((count, 8), dtype=np.uint8)
-    if planes:
-        raw = zlib.decompress(base64.b64decode(column["data"]))
-        octets[:, :planes] = np.frombuffer(raw, dtype=np.uint8).reshape(planes, count).T
-    numbers = octets.view("<i8").reshape(-1)
-    if column["code"] == "delta":
-        numbers = np.cumsum((numbers >> 1) ^ -(numbers & 1))
-    else:
-        numbers = numbers * column["step"]
-    result: NDArray[np.int64] = numbers + column["base"]
-    return result
-
-
 def packed_size(columns: dict[str, dict[str, Any]]) -> int:
     """Returns the approximate bytes that packed columns take in a page."""
     return sum(len(column["data"]) + 120 for column in columns.values())

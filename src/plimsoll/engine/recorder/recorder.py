@@ -313,9 +313,9 @@ class Recorder(NotebookForm):
     ) -> None:
         devices, events = self._drain()
         if start is not None:
-            devices, events = _keep(devices, events, _after_snapshot(devices, events.action))
+            devices, events = _keep(devices, events, _beside_snapshot(devices, events, after=True))
         if end is not None:
-            devices, events = _keep(devices, events, _before_snapshot(devices, events.action))
+            devices, events = _keep(devices, events, _beside_snapshot(devices, events, after=False))
         if self._limit is not None:
             if start is not None:
                 self._live.picture(start)
@@ -331,8 +331,8 @@ class Recorder(NotebookForm):
         """Ends the file with a picture of memory, with which the next part will begin."""
         segments = self._source.segments()
         devices, events = self._drain()
-        newer = _after_snapshot(devices, events.action)
-        older = _before_snapshot(devices, events.action) & ~newer
+        newer = _beside_snapshot(devices, events, after=True)
+        older = _beside_snapshot(devices, events, after=False) & ~newer
         noted = devices[events.action == Action.SNAPSHOT]
         if not segments.keys() <= set(noted.tolist()):  # the buffer was full: cut at a later write
             self._live.follow(devices, events)
@@ -453,27 +453,19 @@ def _keep(
     return devices[rows], events[rows]
 
 
-def _before_snapshot(devices: NDArray[np.int32], actions: NDArray[np.uint8]) -> NDArray[np.bool_]:
-    """Returns a mask that selects, for each device, the events before its newest `snapshot` event.
+def _beside_snapshot(
+    devices: NDArray[np.int32], events: EventBatch, *, after: bool
+) -> NDArray[np.bool_]:
+    """Returns a mask that selects each device's events before its newest `snapshot` event.
 
-    If a device has no `snapshot` event, the mask selects all events of the device.
+    With `after`, the mask selects the events after that event instead. If a device has no
+    `snapshot` event, the mask selects all events of the device.
     """
     kept = np.ones(len(devices), dtype=np.bool_)
-    for device in np.unique(devices[actions == Action.SNAPSHOT]):
+    noted = events.action == Action.SNAPSHOT
+    for device in np.unique(devices[noted]):
         mine = devices == device
-        newest = np.flatnonzero(mine & (actions == Action.SNAPSHOT))[-1]
-        kept[newest:] &= ~mine[newest:]
-    return kept
-
-
-def _after_snapshot(devices: NDArray[np.int32], actions: NDArray[np.uint8]) -> NDArray[np.bool_]:
-    """Returns a mask that selects, for each device, the events after its newest `snapshot` event.
-
-    If a device has no `snapshot` event, the mask selects all events of the device.
-    """
-    kept = np.ones(len(devices), dtype=np.bool_)
-    for device in np.unique(devices[actions == Action.SNAPSHOT]):
-        mine = devices == device
-        newest = np.flatnonzero(mine & (actions == Action.SNAPSHOT))[-1]
-        kept[: newest + 1] &= ~mine[: newest + 1]
+        newest = np.flatnonzero(mine & noted)[-1]
+        dropped = slice(newest + 1) if after else slice(newest, None)
+        kept[dropped] &= ~mine[dropped]
     return kept

@@ -5,10 +5,8 @@ of the server. The server's other processes, which turn text into tokens and bac
 script takes the options of `asked_load`, and passes the rest to SGLang.
 """
 
-import multiprocessing
 import sys
 from array import array
-from multiprocessing import connection
 from typing import Any
 
 import zmq
@@ -35,6 +33,7 @@ from plimsoll.prediction.recipes.engines.asked_load import (
     spread,
     tokens,
 )
+from plimsoll.prediction.recipes.engines.engine_processes import run_together
 
 
 class LoadedScheduler(Scheduler):  # type: ignore[misc]
@@ -152,27 +151,6 @@ def asked_settings(arguments: list[str]) -> ServerArgs:
     return settings
 
 
-def start_ranks(count: int, *shared: Any) -> None:
-    """Runs each rank in its own process.
-
-    If a rank fails, ends the others and exits with an error.
-    """
-    processes = multiprocessing.get_context("spawn")
-    ranks = [processes.Process(target=run_rank, args=(place, *shared)) for place in range(count)]
-    for rank in ranks:
-        rank.start()
-    left = list(ranks)
-    while left and not any(rank.exitcode for rank in ranks):
-        connection.wait([rank.sentinel for rank in left])
-        left = [rank for rank in left if rank.exitcode is None]
-    for rank in left:
-        rank.terminate()
-    for place, rank in enumerate(ranks):
-        rank.join()
-        if rank.exitcode and rank not in left:
-            sys.exit(f"rank {place} of {count} failed")
-
-
 def main() -> None:
     """Serves the load. One rank runs in this process. Several ranks get a process each."""
     load, rest = asked_load(sys.argv[1:])
@@ -180,7 +158,7 @@ def main() -> None:
     shared = settings, PortArgs.init_new(settings), asked_lengths(load)
     count = settings.tp_size * settings.pp_size
     if count > 1:
-        start_ranks(count, *shared)
+        run_together("rank", count, run_rank, *shared)
     else:
         run_rank(0, *shared)
 

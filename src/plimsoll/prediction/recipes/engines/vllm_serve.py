@@ -7,10 +7,8 @@ In the second half, requests of all lengths run.
 """
 
 import argparse
-import multiprocessing
 import os
 import sys
-from multiprocessing import connection
 
 # The setting 0 makes vLLM's engine run in this process.
 os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
@@ -32,6 +30,7 @@ from plimsoll.prediction.recipes.engines.asked_load import (
     spread,
     tokens,
 )
+from plimsoll.prediction.recipes.engines.engine_processes import run_together
 
 POOLING = ("embed", "classify", "token_embed", "token_classify")
 
@@ -107,31 +106,6 @@ def serve_together(place: int, count: int, port: int, arguments: list[str]) -> N
     serve(settings, load)
 
 
-def start_engines(count: int) -> None:
-    """Runs each engine in its own process.
-
-    If an engine fails, ends all other engines and exits with an error.
-    """
-    processes = multiprocessing.get_context("spawn")
-    port = get_open_port()
-    engines = [
-        processes.Process(target=serve_together, args=(place, count, port, sys.argv[1:]))
-        for place in range(count)
-    ]
-    for engine in engines:
-        engine.start()
-    left = list(engines)
-    while left and not any(engine.exitcode for engine in engines):
-        connection.wait([engine.sentinel for engine in left])
-        left = [engine for engine in left if engine.exitcode is None]
-    for engine in left:
-        engine.terminate()
-    for place, engine in enumerate(engines):
-        engine.join()
-        if engine.exitcode and engine not in left:
-            sys.exit(f"engine {place} of {count} failed")
-
-
 def send_all_kinds(traffic: Load, config: VllmConfig) -> None:
     """Serves as many requests as can run at once, then requests of all lengths.
 
@@ -154,7 +128,7 @@ def main() -> None:
     settings = asked_settings(rest)
     count = settings.data_parallel_size
     if count > 1 and settings.create_model_config().is_moe:
-        start_engines(count)
+        run_together("engine", count, serve_together, count, get_open_port(), sys.argv[1:])
         return
     if count > 1:
         print(f"{count} engines that share nothing: one runs, and the others take the same")
