@@ -16,9 +16,9 @@ namespace {
 using Order = std::vector<std::uint32_t>;  // block numbers in the order of packing
 
 // Bounds the work of all tries: each try costs the square of the number of blocks.
-constexpr std::uint64_t kMostWork = 1'000'000'000;
+constexpr std::uint64_t kMostWork = 2'000'000'000;
 constexpr std::uint64_t kLeastTries = 2;
-constexpr std::uint64_t kMostTries = 200;
+constexpr std::uint64_t kMostTries = 300;
 constexpr Bytes kUnit = ProgramPlan::kAlignment;  // bytes times requests would not fit in 64 bits
 
 // Returns the end of the block that lives longest.
@@ -215,19 +215,18 @@ class Tries {
     Packing packing = try_order(order);
     if (packing.height < best_.height) keep(std::move(packing), order, {packing.height, 0});
   }
-  // Tries to reduce the height of the best packing, beginning with its order of blocks. Before each
-  // try, moves the blocks near the top of the previous packing to the front of the order.
-  void raise_top() {
-    Order order = best_order_;
-    Packing packing = best_;
-    while (!is_done()) {
-      const Bytes top = packing.height - (packing.height - load_.peak()) / 2;
-      const auto is_above = [&](std::uint32_t each) {
-        return packing.offsets[each] + blocks_[each].size > top;
-      };
-      std::ranges::stable_partition(order, is_above);
-      packing = try_order(order);
+  [[nodiscard]] std::uint64_t left() const { return left_; }
+  [[nodiscard]] const Order& best_order() const { return best_order_; }
+  // Tries to reduce the height of the packing of this order, with at most this number of tries.
+  // After each try, moves the blocks near the top of the packing to the front of the order.
+  void lower_top(Order order, std::uint64_t most_tries) {
+    for (; most_tries > 0 && !is_done(); --most_tries) {
+      const Packing packing = try_order(order);
       if (packing.height < best_.height) keep(packing, order, {packing.height, 0});
+      const Bytes top = packing.height - (packing.height - load_.peak()) / 2;
+      std::ranges::stable_partition(order, [&](std::uint32_t each) {
+        return packing.offsets[each] + blocks_[each].size > top;
+      });
     }
   }
   [[nodiscard]] Packing take() { return std::move(best_); }
@@ -281,12 +280,14 @@ Packing pack(std::span<const TimedBlock> blocks) {
   tries.try_by([&](const TimedBlock& block) { return std::pair(crowd(block), size(block)); });
   tries.try_by(life);
   tries.try_by([](const TimedBlock&) { return 0; });
+  const Order unstacked = tries.best_order();
   tries.try_stacked_by(whole_life);
   tries.try_stacked_by(
       [&](const TimedBlock& block) { return whole_life(block) * (block.size / kUnit); });
   tries.try_stacked_by(size);
   tries.try_stacked_by([](const TimedBlock& block) { return ~Bytes{block.live.begin}; });
-  tries.raise_top();
+  tries.lower_top(unstacked, tries.left() / 2);
+  tries.lower_top(tries.best_order(), tries.left());
   return tries.take();
 }
 

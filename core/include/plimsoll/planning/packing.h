@@ -20,7 +20,7 @@
 // - Blocks are stacked: each block lies on top of all placed blocks that are live at the same time.
 //   The next block is always one that then lies lowest. Among equally low ones, the longest life,
 //   the most bytes times life, the largest size, or the first allocation decides.
-// - The order of the best area is changed: in each try, the blocks that lay at the top of the
+// - The best order of each kind is changed: in each try, the blocks that lay at the top of the
 //   previous area move to the front.
 //
 // The time of a try grows with the square of the number of blocks: 50 ms for 10,000. Programs with
