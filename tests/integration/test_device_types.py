@@ -27,6 +27,7 @@ REFUSED = (
     ("(x > 0) & x", NotImplementedError, "bitwise_and_cuda"),
     ("F.interpolate(image.long(), scale_factor=2)", NotImplementedError, "nearest2d"),
     ("F.interpolate(image.byte(), scale_factor=2, mode='bilinear')", NotImplementedError, "Byte"),
+    ("F.interpolate(image.long(), scale_factor=2, mode='nearest-exact')", NotImplementedError, ""),
     ("F.max_pool2d(image.long(), 2)", NotImplementedError, "max_pool2d"),
     ("F.conv2d(image.long(), image.long())", RuntimeError, "Long"),
     ("F.grid_sample(image, torch.zeros(1, 2, 2, 2, device=d).half())", RuntimeError, "Half"),
