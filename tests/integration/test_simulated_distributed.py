@@ -92,6 +92,26 @@ def test_one_process_of_one_is_given_what_it_gave() -> None:
     assert parts[0].tolist() == x.tolist()
 
 
+@on_simulated_gpus()
+def test_a_collective_refuses_parts_of_another_size_type_or_number() -> None:
+    import torch
+    import torch.distributed as dist
+
+    dist.init_process_group("nccl")
+    x, long = torch.ones(4, device="cuda"), torch.ones(5, device="cuda")
+    with pytest.raises(ValueError, match="world_size times input"):
+        dist.all_gather_into_tensor(long, x)
+    with pytest.raises(TypeError, match="same type"):
+        dist.all_gather_into_tensor(x.half(), x)
+    with pytest.raises(ValueError, match="output size times world size"):
+        dist.reduce_scatter_tensor(x, long)
+    with pytest.raises(ValueError, match="a list of 2 tensors"):
+        dist.all_gather([x.clone(), x.clone()], x)
+    with pytest.raises((ValueError, RuntimeError)):
+        dist.all_to_all_single(x.clone(), x, [3], [4])
+    dist.all_gather_into_tensor(x.clone(), x)
+
+
 # The methods of ProcessGroupNCCL. Sources: torch/_C/_distributed_c10d.pyi of PyTorch 2.13, 2.14 and
 # main, which agree, and torch/csrc/distributed/c10d/init.cpp for names that the stubs leave out.
 NCCL_METHODS = {

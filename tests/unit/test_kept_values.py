@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from plimsoll.recordings.causes.kept_values import kept_value
+from plimsoll.recordings.causes.kept_values import handed_value, kept_value
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -77,4 +77,55 @@ def test_a_loss_that_is_computed_from_the_result_keeps_its_graph(
     script = tmp_path / "train.py"
     script.write_text("\n    ".join(["for x, y in data:", "output = model(x)", *lines]) + "\n")
     found = kept_value(f"{script}:2 main", is_number=False)
+    assert (found and found.patch) == patch
+
+
+@pytest.mark.parametrize(
+    ("kept", "later", "patch"),
+    [
+        ("total += loss", "print(total / 3)", "total += loss.item()"),
+        ("total += loss", "print(total.item())", "total += loss.detach()"),
+        ("total += loss", "total.backward()", "loss.backward()  # in each pass"),
+        ("total += loss / 4", "(total + 1).backward()", "(loss / 4).backward()  # in each pass"),
+        ("total += loss", "mean = total / 3; mean.backward()", "loss.backward()  # in each pass"),
+        ("log['a'].append(loss)", "print(log['a'][-1])", "log['a'].append(loss.item())"),
+        ("log['a'].append(loss)", "print(log['a'][-1].item())", "log['a'].append(loss.detach())"),
+        ("losses.append(loss)", "torch.stack(losses).mean()", "losses.append(loss.detach())"),
+        ("losses.append(loss)", "[x.cpu() for x in losses]", "losses.append(loss.detach())"),
+        ("losses.append(loss)", "sum(losses).backward()", "loss.backward()  # in each pass"),
+    ],
+)
+def test_the_patch_leaves_what_the_program_does_with_the_value_later(
+    kept: str, later: str, patch: str, tmp_path: Path
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(f"for x in data:\n    loss = loss_of(model(x))\n    {kept}\n{later}\n")
+    found = kept_value(f"{script}:2 main", is_number=True)
+    assert (found and found.patch) == patch
+
+
+def test_a_name_of_another_function_is_another_variable(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    validate = "def validate():\n    for x in data:\n        total += loss_of(x)\n"
+    script.write_text(f"{validate}def train():\n    total = 0\n    total.backward()\n")
+    found = kept_value(f"{script}:3 validate", is_number=True)
+    assert (found and found.patch) == "total += loss_of(x).item()"
+
+
+@pytest.mark.parametrize(
+    ("lines", "patch"),
+    [
+        (["h = cell(x, h)"], "h = h.detach()"),
+        (["y, (h, c) = lstm(x, (h, c))"], "h, c = h.detach(), c.detach()"),
+        (["h = cell(x, h)", "h = h.detach()"], None),
+        (["y = first(x)", "y = second(y)"], None),
+        (["x = layer(x)"], None),
+    ],
+)
+def test_a_state_that_passes_hand_on_is_detached(
+    lines: list[str], patch: str | None, tmp_path: Path
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("\n    ".join(["for x in data:", *lines]) + "\n")
+    found = handed_value(f"{script}:2 main")
     assert (found and found.patch) == patch

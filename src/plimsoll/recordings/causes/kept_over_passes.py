@@ -14,7 +14,7 @@ from plimsoll.recordings.analysis.lines import users_part
 from plimsoll.recordings.analysis.steps import NO_STEPS
 from plimsoll.recordings.causes.cause import Cause
 from plimsoll.recordings.causes.inner_loops import inner_loop
-from plimsoll.recordings.causes.kept_values import KeptValue, kept_value
+from plimsoll.recordings.causes.kept_values import KeptValue, handed_value, kept_value
 from plimsoll.recordings.causes.wording import mostly_at, subject
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ _MEANT_TO_STAY = ("parameters", "optimizer_state", "kv_cache", "workspaces", "co
 _STAYS = [NUMBER[name] for name in _MEANT_TO_STAY]
 _GRAPH = "the graph that"
 _SUMMED = "total += loss.item()  # in a list: losses.append(loss.item())"
+_HANDED_ON = "keep what is summed up, collected or handed to the next pass without its graph"
 _KEPT = "kept.append(result.detach().cpu())"
 UNSEEN = (_SUMMED, _KEPT)
 """The patches for causes where plimsoll has not found the statement that keeps the value."""
@@ -101,7 +102,8 @@ def cause_of_leak(facts: Facts, leak: Leak, leaks: Sequence[Leak], passes: Steps
     made = f"{perhaps}{_GRAPH} {subject(line)} makes{where} is kept in each pass"
     if line is not None and not _trains(facts, passes, graph):
         return _unused_graph(facts, leak, line, grown, graph, made)
-    found = _value(facts, line or leak.what, passes) or KeptValue(_SUMMED, is_number=True)
+    found = _value(facts, line or leak.what, passes) or handed_value(line or leak.what)
+    found = found or KeptValue(_SUMMED, is_number=True, change=_HANDED_ON)
     return _cause(leak, line, grown, _changed(found, is_graph=True), found.patch, made)
 
 
@@ -195,6 +197,8 @@ def _unused_graph(
 
 def _changed(kept: KeptValue, *, is_graph: bool) -> str:
     """Describes in words the change of the statement that keeps a value."""
+    if kept.change:
+        return kept.change
     if kept.is_number:
         return "keep the number, not the tensor, of what is summed up or collected there"
     if is_graph:

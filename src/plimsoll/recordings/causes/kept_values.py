@@ -12,6 +12,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from plimsoll.recordings.causes.value_uses import Use, handed_on, use_of
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -22,6 +24,8 @@ _WITHOUT_GRAPH = ("argmax", "argmin", "argsort", "bincount", "bool", "dim", "eq"
                   "long", "lt", "ne", "nonzero", "numel", "sign", "size")  # fmt: skip
 """Methods and functions whose results have no grad_fn."""
 _LONGEST = 100
+BACKWARD_INSIDE = "  # in each pass"
+"""The end of a patch that moves a backward pass into the loop."""
 _Loop = ast.For | ast.AsyncFor | ast.While
 
 
@@ -32,10 +36,12 @@ class KeptValue:
     Attributes:
         patch: The statement as it should be.
         is_number: Whether it keeps a Python number; False for a tensor without a graph.
+        change: The change in words; "" where `is_number` says it.
     """
 
     patch: str
     is_number: bool
+    change: str = ""
 
 
 def kept_value(line: str, *, is_number: bool | None) -> KeptValue | None:
@@ -50,19 +56,51 @@ def kept_value(line: str, *, is_number: bool | None) -> KeptValue | None:
     Returns:
         None if the source is not there, or no statement of a loop around the line keeps the value.
     """
+    source = _source(line)
+    if source is None:
+        return None
+    tree, number = source
+    try:
+        found = [
+            _changed(tree, statement, value, is_number=is_number if is_loss is None else is_loss)
+            for loop in _loops_around(tree, number)
+            for statement, value, is_loss in _kept_at(loop, number)
+        ]
+    except (ValueError, RecursionError):
+        return None
+    return next((one for one in found if len(one.patch) <= _LONGEST), None)
+
+
+def handed_value(line: str) -> KeptValue | None:
+    """Finds the tensors by which each pass of a loop around a line keeps the pass before it.
+
+    Args:
+        line: The line, as "FILE:LINE FUNCTION".
+
+    Returns:
+        How to cut their graph. None if the source is not there, or hands on nothing.
+    """
+    source = _source(line)
+    if source is None:
+        return None
+    for loop in _loops_around(*source):
+        names = handed_on(loop)
+        if names:
+            patch = f"{', '.join(names)} = {', '.join(f'{name}.detach()' for name in names)}"
+            change = "detach what each pass hands to the next, before it is used there"
+            return KeptValue(patch, is_number=False, change=change)
+    return None
+
+
+def _source(line: str) -> tuple[ast.Module, int] | None:
+    """Returns the parsed file of a line, and the line's number; None if there is no such file."""
     place = re.match(r"(.+):(\d+)(?: |$)", line)
     if place is None or not place[1].endswith(".py"):
         return None
     try:
-        tree = ast.parse("".join(linecache.getlines(place[1])))
-        found = [
-            _changed(statement, value, is_number=is_number if is_loss is None else is_loss)
-            for loop in _loops_around(tree, int(place[2]))
-            for statement, value, is_loss in _kept_at(loop, int(place[2]))
-        ]
+        return ast.parse("".join(linecache.getlines(place[1]))), int(place[2])
     except (SyntaxError, ValueError, RecursionError):
         return None
-    return next((one for one in found if len(one.patch) <= _LONGEST), None)
 
 
 def _loops_around(tree: ast.Module, line: int) -> list[_Loop]:
@@ -93,7 +131,7 @@ def _kept_at(loop: _Loop, line: int) -> list[tuple[ast.stmt, ast.expr, bool | No
         return [(*each, None) for each in own]
     assigned = [node for node in ast.walk(loop) if isinstance(node, ast.Assign)]
     names = {name for node in assigned if _has(node, line) for name in _targets(node)}
-    direct = [each for each in kept if isinstance(each[1], ast.Name) and each[1].id in names]
+    direct = [each for each in kept if _scaled_name(each[1]) in names]
     if direct:
         return [(*each, None) for each in direct]
     losses: dict[str, bool] = {}
@@ -106,11 +144,20 @@ def _kept_at(loop: _Loop, line: int) -> list[tuple[ast.stmt, ast.expr, bool | No
             losses.pop(name, None)
             if uses and is_number is not None:
                 losses[name] = is_number
-    return [
-        (statement, value, losses[value.id])
-        for statement, value in kept
-        if isinstance(value, ast.Name) and value.id in losses
-    ]
+    found: list[tuple[ast.stmt, ast.expr, bool | None]] = []
+    for statement, value in kept:
+        name = _scaled_name(value)
+        is_loss = losses.get(name) if name else _loss(value)
+        if is_loss is not None and (name or _uses(value, {*names, *losses})):
+            found.append((statement, value, is_loss))
+    return found
+
+
+def _scaled_name(value: ast.expr) -> str:
+    """Returns the name of a value, also of a loss that is divided by a number; else ""."""
+    while isinstance(value, ast.BinOp) and isinstance(value.op, ast.Div | ast.Mult):
+        value = value.left
+    return value.id if isinstance(value, ast.Name) else ""
 
 
 def _targets(node: ast.Assign) -> list[str]:
@@ -167,10 +214,20 @@ def _is_plain(value: ast.expr) -> bool:
     return False
 
 
-def _changed(statement: ast.stmt, value: ast.expr, *, is_number: bool | None) -> KeptValue:
+def _changed(
+    tree: ast.Module, statement: ast.stmt, value: ast.expr, *, is_number: bool | None
+) -> KeptValue:
     is_sum = not isinstance(statement, ast.Expr)
-    number = is_sum if is_number is None else is_number
-    methods = ["item"] if number else ["detach"] if is_sum else ["detach", "cpu"]
+    kept = _kept_in(statement)
+    use = Use.AS_NUMBER if kept is None else use_of(_scope(tree, statement, kept), kept)
+    if kept is not None and use is Use.IN_BACKWARD:
+        patch = f"({ast.unparse(value)}).backward()"
+        if isinstance(value, ast.Name | ast.Attribute | ast.Call | ast.Subscript):
+            patch = f"{ast.unparse(value)}.backward()"
+        change = f"call backward in each pass, not once for {ast.unparse(kept)}: gradients add up"
+        return KeptValue(patch + BACKWARD_INSIDE, is_number=False, change=change)
+    number = (is_sum if is_number is None else is_number) and use is Use.AS_NUMBER
+    methods = ["item"] if number else ["detach"] if is_sum or is_number else ["detach", "cpu"]
     if ".detach()" in ast.unparse(value):
         methods = [method for method in methods if method != "detach"]
     changed = value
@@ -186,3 +243,23 @@ def _changed(statement: ast.stmt, value: ast.expr, *, is_number: bool | None) ->
         case _:
             text = ast.unparse(changed)
     return KeptValue(text, number)
+
+
+def _scope(tree: ast.Module, statement: ast.stmt, kept: ast.expr) -> ast.AST:
+    """Returns the part of a program in which a variable has its meaning."""
+    if not isinstance(kept, ast.Name):
+        return tree
+    around = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and _has(node, statement.lineno)
+    ]
+    return max(around, key=lambda node: node.lineno, default=tree)
+
+
+def _kept_in(statement: ast.stmt) -> ast.expr | None:
+    """Returns the sum or the list to which a statement adds a value."""
+    match statement:
+        case ast.Expr(ast.Call(ast.Attribute(kept))) | ast.Assign([kept]) | ast.AugAssign(kept):
+            return kept
+    return None

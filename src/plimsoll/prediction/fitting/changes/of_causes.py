@@ -12,6 +12,7 @@ from plimsoll.prediction.fitting.changes.sites import calls_of, last_name
 from plimsoll.prediction.fitting.script_text import CannotChangeError
 from plimsoll.recordings.analysis.lines import short_path
 from plimsoll.recordings.causes.kept_over_passes import NO_GRAD, keeps_graph
+from plimsoll.recordings.causes.kept_values import BACKWARD_INSIDE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -130,6 +131,8 @@ def _letting_go(cause: Cause, script: ScriptText) -> ScriptText:
     """
     if cause.patch == NO_GRAD:
         return _without_grad(cause, script)
+    if cause.patch.endswith(BACKWARD_INSIDE):
+        raise CannotChangeError("a later backward pass needs the graph that the loop keeps")
     line = line_of(cause)
     if keeps_graph(cause):
         find, ending = _summed, ".detach()"

@@ -3,10 +3,13 @@
 #include <ATen/core/op_registration/adaption.h>
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "checks/overlap.h"
+#include "checks/types.h"
 #include "device/memory.h"
 #include "device/tensors.h"
 
@@ -37,6 +40,23 @@ void check_devices(const Call& call) {
   }
 }
 
+// Checks the devices of an operation on lists, which computes with the first elements of all lists,
+// then with the second ones, and so on.
+void check_devices_by_element(const Call& call) {
+  if (call.info().plain_name.starts_with("_foreach_copy")) return;
+  const std::vector<at::Tensor> first = call.tensors(0);
+  for (std::size_t i = 1; i < call.argument_count(); ++i) {
+    if (!call.argument(i).isTensorList()) continue;
+    const std::vector<at::Tensor> others = call.tensors(i);
+    for (std::size_t place = 0; place < std::min(first.size(), others.size()); ++place) {
+      const c10::Device other = others[place].device();
+      const bool is_number = others[place].is_cpu() && others[place].dim() == 0;
+      TORCH_CHECK(is_number || other == first[place].device(), kTwoDevices, first[place].device(),
+                  " and ", other, "!");
+    }
+  }
+}
+
 void check_indices(const Call& call) {
   const at::Tensor self = call.tensor(0);
   for (const at::Tensor& index : call.tensors(1)) {
@@ -58,6 +78,8 @@ void check_arguments(const Call& call) {
   }
   if (info.has(kTakesIndices)) check_indices(call);
   if (!info.has(kMixesDevices)) check_devices(call);
+  if (info.has(kOnLists)) check_devices_by_element(call);
+  check_types(call);
   check_overlap(call);
 }
 

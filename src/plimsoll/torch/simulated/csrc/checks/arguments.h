@@ -1,5 +1,5 @@
-// Checks an operation's tensors as PyTorch does before any kernel runs: their devices, whether
-// their memory may be accessed, and whether they overlap.
+// Checks an operation's tensors as PyTorch does before any kernel runs: their devices, their
+// element types, whether their memory may be accessed, and whether they overlap.
 #pragma once
 
 #include "operation/call.h"

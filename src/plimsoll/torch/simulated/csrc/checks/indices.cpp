@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "checks/checks.h"
+#include "checks/types.h"
 #include "device/tensors.h"
 #include "device/virtual.h"
 
@@ -104,6 +105,7 @@ void require_rows(std::uint32_t operation, const Tensor& table, const Tensor& in
 Tensor embedding(const Tensor& table, const Tensor& indices, c10::SymInt /*padding_idx*/,
                  bool /*scale_grad_by_freq*/, bool /*sparse*/) {
   TORCH_CHECK(table.dim() == 2, "'weight' must be 2-D");
+  check_embedding_indices(indices);
   require_rows(runtime().name("aten::embedding"), table, indices);
   if (indices.dim() == 1) return table.index_select(0, indices);
   std::vector<std::int64_t> sizes = indices.sizes().vec();

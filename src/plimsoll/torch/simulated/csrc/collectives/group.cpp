@@ -4,6 +4,7 @@
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
+#include <torch/csrc/distributed/c10d/Utils.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -135,6 +136,21 @@ Tensor flat_like(const std::vector<Tensor>& tensors) {
   std::vector<std::int64_t> sizes{static_cast<std::int64_t>(tensors.size())};
   sizes.insert(sizes.end(), tensors[0].sizes().begin(), tensors[0].sizes().end());
   return at::empty(sizes, tensors[0].options());
+}
+
+// Checks that `whole` has one part of the size and type of `part` for each rank, as
+// ProcessGroupNCCL::_allgather_base and _reduce_scatter_base do.
+void require_parts(const Tensor& whole, const Tensor& part, int ranks, const char* wrong_type,
+                   const char* wrong_size) {
+  TORCH_CHECK_TYPE(whole.scalar_type() == part.scalar_type(), wrong_type);
+  TORCH_CHECK_VALUE(whole.numel() == part.numel() * ranks, wrong_size);
+}
+
+// Checks a list with a tensor for each rank. NCCL would read or write past the end of a shorter
+// list's memory.
+void require_one_a_rank(const char* what, const std::vector<Tensor>& parts, int ranks) {
+  TORCH_CHECK_VALUE(parts.size() == static_cast<std::size_t>(ranks), what, ": a list of ",
+                    parts.size(), " tensors was given; the group has ", ranks, " ranks");
 }
 
 bool have_equal_sizes(const std::vector<Tensor>& tensors) {
@@ -391,6 +407,11 @@ SimulatedGroup::WorkPtr SimulatedGroup::_allgather_base(Tensor& output, Tensor& 
 
 SimulatedGroup::WorkPtr SimulatedGroup::allgather_into_tensor_coalesced(
     Tensors& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) {
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    require_parts(outputs[i], inputs.at(i), getSize(),
+                  "output tensor must have the same type as input tensor",
+                  "output tensor size must be equal to world_size times input tensor size");
+  }
   Collective made = make("all_gather_into_tensor", counts_of(inputs), inputs, outputs);
   made.take = [outputs](const OfRanks& ranks, std::uint64_t series) {
     for (std::size_t i = 0; i < outputs.size(); ++i) {
@@ -408,6 +429,7 @@ SimulatedGroup::WorkPtr SimulatedGroup::allgather_into_tensor_coalesced(
 SimulatedGroup::WorkPtr SimulatedGroup::allgather(std::vector<Tensors>& outputs, Tensors& inputs,
                                                   const c10d::AllgatherOptions& options) {
   const Tensors& parts = outputs[0];
+  require_one_a_rank("all_gather", parts, getSize());
   const bool is_even = have_equal_sizes(parts);
   Collective made =
       make("all_gather", is_even ? count_of(inputs[0]) : "uneven parts", inputs, parts);
@@ -429,6 +451,7 @@ SimulatedGroup::WorkPtr SimulatedGroup::gather(std::vector<Tensors>& outputs, Te
                                                const c10d::GatherOptions& options) {
   const bool is_root = options.rootRank == getRank();
   const Tensors parts = is_root ? outputs.at(0) : Tensors{};
+  if (is_root) require_one_a_rank("gather", parts, getSize());
   Collective made =
       make("gather", count_of(inputs[0]) + " to rank " + std::to_string(options.rootRank), inputs,
            parts);
@@ -447,6 +470,7 @@ SimulatedGroup::WorkPtr SimulatedGroup::scatter(Tensors& outputs, std::vector<Te
   const bool is_root = options.rootRank == getRank();
   const auto root = static_cast<std::size_t>(options.rootRank);
   const auto mine = static_cast<std::size_t>(getRank());
+  if (is_root) require_one_a_rank("scatter", inputs.at(0), getSize());
   Collective made = make("scatter", count_of(outputs[0]) + " from rank " + std::to_string(root),
                          is_root ? inputs.at(0) : Tensors{}, outputs);
   made.take = [output = outputs[0], root, mine](const OfRanks& ranks, std::uint64_t series) {
@@ -466,6 +490,11 @@ SimulatedGroup::WorkPtr SimulatedGroup::_reduce_scatter_base(
 
 SimulatedGroup::WorkPtr SimulatedGroup::reduce_scatter_tensor_coalesced(
     Tensors& outputs, Tensors& inputs, const c10d::ReduceScatterOptions& options) {
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    require_parts(inputs.at(i), outputs[i], getSize(),
+                  "input tensor must be the same type as the output tensor.",
+                  "input tensor must be the same size as output size times world size");
+  }
   Collective made = make("reduce_scatter_tensor",
                          counts_of(inputs) + ", " + name_of(options.reduceOp), inputs, outputs);
   const c10d::ReduceOp::RedOpType how = options.reduceOp;
@@ -487,6 +516,7 @@ SimulatedGroup::WorkPtr SimulatedGroup::reduce_scatter(Tensors& outputs,
                                                        std::vector<Tensors>& inputs,
                                                        const c10d::ReduceScatterOptions& options) {
   const Tensors& parts = inputs[0];
+  require_one_a_rank("reduce_scatter", parts, getSize());
   Collective made =
       make("reduce_scatter", counts_of(parts) + ", " + name_of(options.reduceOp), parts, outputs);
   const c10d::ReduceOp::RedOpType how = options.reduceOp;
@@ -507,6 +537,8 @@ SimulatedGroup::WorkPtr SimulatedGroup::alltoall_base(Tensor& output, Tensor& in
                                                       std::vector<std::int64_t>& to_take,
                                                       std::vector<std::int64_t>& to_give,
                                                       const c10d::AllToAllOptions& options) {
+  c10d::checkSplitSizes(to_give, input, getSize());
+  c10d::checkSplitSizes(to_take, output, getSize());
   const std::vector<std::int64_t> taken = parts_of(output, to_take, getSize());
   Collective made =
       make("all_to_all_single", c10::toString(input.scalar_type()), {input}, {output});
@@ -533,6 +565,8 @@ SimulatedGroup::WorkPtr SimulatedGroup::alltoall_base(Tensor& output, Tensor& in
 
 SimulatedGroup::WorkPtr SimulatedGroup::alltoall(Tensors& outputs, Tensors& inputs,
                                                  const c10d::AllToAllOptions& options) {
+  require_one_a_rank("all_to_all", outputs, getSize());
+  require_one_a_rank("all_to_all", inputs, getSize());
   Collective made = make("all_to_all", c10::toString(inputs[0].scalar_type()), inputs, outputs);
   const auto mine = static_cast<std::size_t>(getRank());
   made.take = [outputs, mine](const OfRanks& ranks, std::uint64_t series) {

@@ -36,6 +36,9 @@ void multinomial(Call& call) {  // (self, num_samples, replacement)
       at::isFloatingType(self.scalar_type()),
       "multinomial only supports floating-point dtypes for input, got: ", self.scalar_type());
   const std::int64_t samples = call.argument(1).toInt();
+  TORCH_CHECK(samples > 0, "cannot sample n_sample <= 0 samples");
+  TORCH_CHECK(call.argument(2).toBool() || samples <= self.size(-1),
+              "cannot sample n_sample > prob_dist.size(-1) samples without replacement");
   const std::size_t size = self.itemsize();
   const std::size_t bytes = elements(self) * size;
   call.allocate_all();
