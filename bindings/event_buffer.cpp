@@ -33,7 +33,8 @@ void add(plimsoll_event_buffer* handle, std::int32_t device, const plimsoll_even
 constexpr std::uint8_t kMark = 255;   // names a moment
 constexpr std::uint8_t kLabel = 254;  // names the content of an address
 
-constexpr plimsoll_recorder_api kRecorderApi{PLIMSOLL_RECORDER_API_VERSION, add, capture_stack};
+constexpr plimsoll_recorder_api kRecorderApi{PLIMSOLL_RECORDER_API_VERSION, add, capture_stack,
+                                             join_stacks};
 
 template <typename T>
 std::vector<T> column(const std::vector<DeviceEvent>& events, auto member) {

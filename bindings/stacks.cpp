@@ -2,6 +2,7 @@
 
 #include <nanobind/nanobind.h>
 
+#include <algorithm>
 #include <bit>
 
 #include "frames.h"
@@ -59,6 +60,16 @@ std::uint32_t StackTable::capture() {
   return number;
 }
 
+std::uint32_t StackTable::join(std::uint32_t inner, std::uint32_t outer) {
+  const PyGILState_STATE state = PyGILState_Ensure();
+  Stack joined = stacks_[inner];
+  const Stack& behind = stacks_[outer];
+  joined.insert(joined.end(), behind.begin(), behind.end());
+  const std::uint32_t number = keep(joined, hash_of(joined));
+  PyGILState_Release(state);
+  return number;
+}
+
 std::uint32_t StackTable::keep(const Stack& stack, std::uint64_t hash) {
   const auto [begin, end] = by_hash_.equal_range(hash);
   for (auto entry = begin; entry != end; ++entry) {
@@ -75,6 +86,15 @@ void bind_stacks(nb::module_& module) {
   module.def(
       "capture_stack", [] { return StackTable::instance().capture(); },
       "The number of this call stack, the caller's frame first.");
+  module.def(
+      "join_stacks",
+      [](std::uint32_t inner, std::uint32_t outer) {
+        const StackTable& table = StackTable::instance();
+        if (std::max(inner, outer) >= table.size()) throw nb::index_error("no such stack");
+        return join_stacks(inner, outer);
+      },
+      "inner"_a, "outer"_a,
+      "The number of the stack with the frames of both, those of inner first.");
   module.def(
       "stack_frames",
       [](std::size_t number) {

@@ -25,6 +25,10 @@ class StackTable {
   // hold no other lock that a thread with the interpreter's lock may wait for.
   std::uint32_t capture();
 
+  // Returns the number of the stack that has the frames of `inner`, then those of `outer`. Takes
+  // the interpreter's lock, as `capture` does for a new stack.
+  std::uint32_t join(std::uint32_t inner, std::uint32_t outer);
+
   // The caller of `size` or `stack` must hold the interpreter's lock.
   [[nodiscard]] std::size_t size() const { return stacks_.size(); }
   [[nodiscard]] const Stack& stack(std::size_t number) const { return stacks_[number]; }
@@ -42,7 +46,10 @@ class StackTable {
   std::unordered_multimap<std::uint64_t, std::uint32_t> by_hash_;
 };
 
-// Returns the number of the calling thread's stack, for C interfaces.
+// The functions of the table, for C interfaces.
 inline std::uint32_t capture_stack() { return StackTable::instance().capture(); }
+inline std::uint32_t join_stacks(std::uint32_t inner, std::uint32_t outer) {
+  return StackTable::instance().join(inner, outer);
+}
 
 }  // namespace plimsoll::python

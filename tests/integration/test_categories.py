@@ -57,6 +57,14 @@ def test_what_a_checkpoint_computes_again_has_a_row_of_its_own(tmp_path: Path) -
     assert found["inputs"] == pytest.approx(32)
 
 
+def test_what_a_checkpoint_computes_again_has_the_line_that_called_the_checkpoint() -> None:
+    found = predict(FOLDER / "checkpointed_sequence.py")
+    assert found.by_category["recomputed_activations"] == 32 * MiB
+    of_line = {share.line.rpartition("/")[2]: share.bytes for share in found.top_lines}
+    assert of_line["checkpointed_sequence.py:11 <module>"] > 200 * MiB
+    assert "(no Python line)" not in of_line
+
+
 @pytest.mark.long
 def test_a_graph_that_no_backward_pass_uses_is_no_temporary(tmp_path: Path) -> None:
     found = categories("forgotten_no_grad", tmp_path)

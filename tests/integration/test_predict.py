@@ -617,6 +617,20 @@ def test_a_script_that_python_cannot_read_says_so_once(tmp_path: Path) -> None:
     )
 
 
+def test_optimizers_that_step_one_after_another_end_one_step_together(tmp_path: Path) -> None:
+    script = tmp_path / "pair.py"
+    script.write_text(
+        "import torch\n"
+        "first, second = torch.nn.Linear(64, 64).cuda(), torch.nn.Linear(64, 64).cuda()\n"
+        "pair = [torch.optim.AdamW(part.parameters()) for part in (first, second)]\n"
+        "for _ in range(4):\n"
+        "    second(first(torch.randn(8, 64, device='cuda'))).sum().backward()\n"
+        "    for optimizer in pair:\n"
+        "        optimizer.step()\n"
+    )
+    assert len(predict(script).step_peaks_bytes) == 4
+
+
 @pytest.mark.long
 def test_steps_are_seen_and_the_lines_that_hold_the_most_are_named() -> None:
     found = predict(TRAIN_GPT, ["--depth", "2", "--steps", "3"], gpu="H100")

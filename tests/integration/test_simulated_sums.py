@@ -144,6 +144,50 @@ def test_statistics_over_several_processes_stage_channels_that_are_last() -> Non
 
 
 @on_simulated_gpus(gpu="H200")
+def test_batch_norm_of_channels_that_are_last_takes_cudnns_workspace() -> None:
+    def workspaces(*shape: int) -> tuple[int, int]:
+        norm = torch.nn.BatchNorm2d(shape[1], device="cuda")
+        x = torch.empty(shape, device="cuda").contiguous(memory_format=torch.channels_last)
+        x.requires_grad_()
+        forward = requests_of(lambda: norm(x))
+        backward = backward_of(norm(x))
+        parameter = norm.weight.nbytes
+        assert forward[:-1] == backward[:-1] == [x.nbytes, parameter, parameter]
+        return forward[-1], backward[-1]
+
+    # Measured on an H200 with cuDNN 9.19.
+    assert workspaces(57, 420, 11, 13) == (463436, 305724)
+    assert workspaces(57, 84, 21, 25) == (484056, 320552)
+    assert workspaces(57, 220, 42, 50) == (3862832, 2554928)
+    plain = torch.empty(57, 84, 21, 25, device="cuda")
+    norm = torch.nn.BatchNorm2d(84, device="cuda")
+    assert requests_of(lambda: norm(plain)) == [plain.nbytes, 336, 336]
+    last = plain.contiguous(memory_format=torch.channels_last)
+    assert requests_of(lambda: norm.eval()(last))[0] == last.nbytes
+
+
+@on_simulated_gpus(gpu="H200")
+def test_transforms_of_real_rows_with_a_large_prime_take_half_a_row() -> None:
+    # Measured on an H200: 94 = 2 * 47 and 166 = 2 * 83.
+    x = torch.empty(21300, 94, device="cuda")
+    assert requests_of(lambda: torch.fft.rfft(x)) == [21300 * 48 * 8, 21300 * 47 * 8]
+    x = torch.empty(18, 44, 150, 166, device="cuda")
+    assert 18 * 44 * 150 * 83 * 8 in requests_of(lambda: torch.fft.rfft2(x))
+
+
+@on_simulated_gpus(gpu="H200")
+def test_a_tensor_that_is_known_to_be_zero_takes_no_memory() -> None:
+    ones = torch.ones(1024, 1024, device="cuda")
+    before = torch.cuda.memory_allocated()
+    zero = torch._efficientzerotensor(ones.shape, device="cuda")
+    product = zero * ones
+    assert torch.cuda.memory_allocated() == before
+    assert zero._is_zerotensor()
+    assert product._is_zerotensor()
+    assert (zero + ones).sum().item() == ones.numel()
+
+
+@on_simulated_gpus(gpu="H200")
 def test_distances_of_many_points_are_summed_by_several_blocks() -> None:
     x = torch.empty(64, 4, device="cuda", requires_grad=True)
     y = torch.empty(100000, 4, device="cuda")

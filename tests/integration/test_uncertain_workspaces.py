@@ -1,4 +1,4 @@
-"""Tests that the peak is a range only if a convolution's workspace was not measured."""
+"""Tests that the peak is a range if a workspace was not measured, or frees wait for streams."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import plimsoll
-from plimsoll.prediction.assumed import WORKSPACES
+from plimsoll.prediction.assumed import FREE_LATER, WORKSPACES
 from tests.simulated import on_simulated_gpus, output_of
 
 if TYPE_CHECKING:
@@ -94,6 +94,23 @@ def test_of_two_paddings_only_the_measured_one_has_one_figure(
     assert (prediction.peak_allocated_range_bytes is None) == (not unmeasured)
 
 
+GROUPS = """
+import torch
+x = torch.zeros(3, 30, 60, 92, 76, device="cuda", dtype=torch.bfloat16)
+with torch.no_grad():
+    torch.nn.Conv3d(30, 30, 3, padding=1, groups=6, device="cuda", dtype=torch.bfloat16)(x)
+"""
+
+
+def test_the_range_of_grouped_convolutions_has_room_for_padded_groups(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(GROUPS)
+    bounds = plimsoll.predict(script, gpu="H200").peak_allocated_range_bytes
+    assert bounds is not None
+    operands = 2 * 3 * 30 * 60 * 92 * 76 * 2
+    assert bounds[0] < operands + 241664403 < bounds[1]  # the workspace as an H200 takes it
+
+
 def test_a_range_is_the_same_each_time(tmp_path: Path) -> None:
     first, second = (found(tmp_path, OTHER, "L4") for _ in range(2))
     assert first.peak_reserved_range_bytes == second.peak_reserved_range_bytes
@@ -129,3 +146,31 @@ def _weight_gradient() -> None:
     result.backward(gradient)
     peak = torch.cuda.memory_stats()["requested_bytes.all.peak"]
     print(peak - before - layer.weight.nbytes)
+
+
+COPIES = """
+import torch
+copies = torch.cuda.Stream()
+weight = torch.randn(8192, 8192, device="cuda")
+for _ in range(8):
+    with torch.cuda.stream(copies):
+        batch = torch.empty(64 << 20, dtype=torch.uint8, device="cuda")
+    torch.cuda.current_stream().wait_stream(copies)
+    for _ in range(4):
+        weight @ weight
+    batch.record_stream(torch.cuda.current_stream())
+    del batch
+torch.cuda.synchronize()
+torch.empty(1, device="cuda")
+"""
+
+
+def test_frees_that_wait_for_another_stream_give_a_range(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(COPIES)
+    prediction = plimsoll.predict(script, gpu="H200")
+    bounds = prediction.peak_reserved_range_bytes
+    assert bounds is not None
+    assert bounds[0] < bounds[1]
+    assert FREE_LATER in {one.what for one in prediction.assumptions}
+    assert "depending on the host's pace" in str(prediction)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from plimsoll.recordings.analysis.categories import find_categories
 from plimsoll.recordings.analysis.category_names import CATEGORIES
-from plimsoll.recordings.analysis.evidence import Place, place_of
+from plimsoll.recordings.analysis.evidence import Place, find_evidence, place_of
 from plimsoll.recordings.analysis.steps import NO_STEPS
 from plimsoll.recordings.events import Frame
 from plimsoll.recordings.label import Label
@@ -94,3 +94,22 @@ def test_the_last_label_of_a_block_decides() -> None:
     categories = find_categories(found, NO_STEPS, lambda _: [], labels=labels)
     assert categories.source == "program"
     assert [CATEGORIES[number] for number in categories.number] == ["inputs", "parameters"]
+
+
+@pytest.mark.parametrize(
+    ("frames", "is_named"),
+    [
+        ([("cache_utils.py", 9, "update"), ("model.py", 9, "forward"), CALL, PROGRAM], True),
+        ([("model.py", 9, "extend_cache"), ("model.py", 9, "forward"), CALL, PROGRAM], True),
+        ([("growing_cache.py", 9, "forward"), CALL, PROGRAM], False),
+        ([("growing_cache.py", 9, "attend"), ("growing_cache.py", 5, "forward"), CALL], False),
+        ([("past_events.py", 9, "main"), ("past_events.py", 90, "<module>")], False),
+    ],
+)
+def test_a_file_of_a_whole_model_or_program_names_no_cache(
+    frames: list[Frame], is_named: bool
+) -> None:
+    program = Program()
+    program.malloc(512, 1)
+    found = find_evidence(program.lifetimes(), lambda _: frames, [], CATEGORIES)
+    assert found.names_cache.tolist() == [is_named]

@@ -78,6 +78,14 @@ def test_equal_stacks_have_equal_numbers() -> None:
     assert deep(3) != first, "another line"
 
 
+def test_two_stacks_join_to_one() -> None:
+    inner, outer = deep(1), deep(2)
+    joined = _core.join_stacks(inner, outer)
+    assert _core.stack_frames(joined) == _core.stack_frames(inner) + _core.stack_frames(outer)
+    assert _core.join_stacks(inner, outer) == joined
+    assert _core.join_stacks(outer, inner) != joined
+
+
 def test_code_that_is_gone_is_never_mistaken_for_other_code() -> None:
     numbers = set()
     for number in range(2000):

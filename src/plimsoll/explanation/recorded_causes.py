@@ -81,6 +81,8 @@ def _found(
 
 def _facts(usage: ExplainedUsage, uses: Iterable[GpuUse], *, failed: bool) -> Facts:
     parts = usage.reserved
+    free = parts.cached_bytes + parts.fragments_bytes
+    excess = max(0, parts.reserved_bytes - usage.device.peak_allocated_bytes)
     return Facts(
         device=usage.trace.device,
         blocks=usage.lifetimes,
@@ -90,9 +92,7 @@ def _facts(usage: ExplainedUsage, uses: Iterable[GpuUse], *, failed: bool) -> Fa
         frames=usage.trace.frames,
         steps=usage.steps,
         event=usage.peak.event,
-        reserved=Reserved(
-            parts.reserved_bytes, parts.cached_bytes + parts.fragments_bytes, parts.pending_bytes
-        ),
+        reserved=Reserved(parts.reserved_bytes, min(free, excess), parts.pending_bytes),
         notes=Notes(
             devices={
                 use.device: use.peak_allocated_bytes

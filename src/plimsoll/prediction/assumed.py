@@ -9,8 +9,8 @@ LETS_GO_LATER = "the host's pace decides when a collective releases its tensors"
 
 It is the text of kLetGoLater in collectives/group.cpp.
 """
-FREE_LATER = "the host's pace decides when blocks that NCCL used are free again"
-"""The assumption for a job if the job's reserved memory depends on the host's pace."""
+FREE_LATER = "the host's pace decides when blocks that other streams used are free again"
+"""The assumption if reserved memory depends on how far the host runs ahead of other streams."""
 ANY_ADDRESSES = "the driver's addresses decide which of equally large free blocks is taken"
 """The assumption for a job if the job's reserved memory depends on the order of addresses."""
 READS_UNKNOWN = "plimsoll made up the values that the script reads here, such as a printed loss"

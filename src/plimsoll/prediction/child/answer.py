@@ -284,8 +284,9 @@ def _assumptions(simulation: Simulation, *, depends_on: Collection[str]) -> list
         merged[_allocator_used(), "PyTorch"] = [None, 1, 0]
     if simulation.communicators.is_extrapolated:
         merged[EXTRAPOLATED_NCCL, "NCCL"] = [None, 1, 0]
+    whose = "NCCL" if simulation.communicators.most else "record_stream"
     for what in depends_on:
-        merged[what, "NCCL"] = [None, 1, 0]
+        merged[what, whose] = [None, 1, 0]
     if _core.copied_by_cuda():
         merged[COPIES_LACK_VALUES, "cudaMemcpy"] = [None, 1, 0]
     for watcher, error in simulation.watchers.failures.items():

@@ -43,6 +43,7 @@ class BlockLabels:
             after_step=simulation.watchers.guarded("the time of steps", self._end_step),
         )
         self._steps_of: Counter[int] = Counter()  # the number of steps of each optimizer
+        self._stepped: set[int] = set()  # the optimizers that stepped since a module was called
         self._limit = simulation.watchers.guarded("its training loops", self.step_limit.end_step)
         self._compiled: list[weakref.ref[Any]] = []  # compiled modules, whose parts no hook sees
 
@@ -61,7 +62,7 @@ class BlockLabels:
 
     def _install(self, torch: ModuleType) -> None:
         guarded = self._simulation.watchers.guarded
-        note_forward = guarded("the calls of a step", self.step_clock.note_forward)
+        note_forward = guarded("the calls of a step", self._note_forward)
         note_result = guarded("the results of modules", self.step_clock.note_result)
         watch_calls(torch, note_forward, note_result)
         self.step_clock.install(torch)
@@ -85,9 +86,19 @@ class BlockLabels:
         event = self._simulation.allocators[device].engine.history_size
         self.by_device[device].append(Label(event, address, category, device))
 
+    def _note_forward(self, module: Any, arguments: tuple[Any, ...]) -> None:
+        self._stepped.clear()
+        self.step_clock.note_forward(module, arguments)
+
     def _end_step(self, optimizer: Any) -> None:
+        """Notes the end of a step. Optimizers that step one after another end one step together."""
         self._steps_of[id(optimizer)] += 1
+        is_same_step = bool(self._stepped) and id(optimizer) not in self._stepped
+        if not is_same_step:
+            self._stepped.clear()
+        self._stepped.add(id(optimizer))
         for device, allocator in enumerate(self._simulation.allocators):
-            self.steps[device].append(allocator.engine.history_size)
+            ends = self.steps[device]
+            ends[len(ends) - is_same_step :] = [allocator.engine.history_size]
         self.step_clock.end_step(optimizer)
         self._limit(min(self._steps_of.values()))

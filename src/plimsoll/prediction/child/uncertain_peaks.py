@@ -6,12 +6,13 @@ replays are not enough, because reserved memory may be highest with sizes in bet
 block is a bad fit for the next request. So plimsoll also draws sizes at random. A draw gives most
 kernels their expected size.
 
-In a job, a block that NCCL's streams also use can be reused only when these streams are done. The
-host's pace decides how many requests the program makes until then. So the run is also replayed
-with other delays between the free of such a block and its reuse. A delay is counted in events. One
-replay drops the delays of the simulation (factor 0), one multiplies them by 3, and one by 10. If
-ranks send to each other (send/recv), a rank waits for its neighbours, so a further replay
-multiplies the delays by 40. Other replays draw a factor at random for each block.
+A block that other streams also use, such as NCCL's or those of `record_stream`, can be reused only
+when these streams are done. The host's pace decides how many requests the program makes until then.
+So the run is also replayed with other delays between the free of such a block and its reuse. A
+delay is counted in events. One replay drops the delays of the simulation (factor 0), one multiplies
+them by 3, and one by 10. If ranks send to each other (send/recv), a rank waits for its neighbours,
+so a further replay multiplies the delays by 40. Other replays draw a factor at random for each
+block.
 
 Up to PyTorch 2.11 the driver's addresses decide which of equally large free blocks is taken. With
 one GPU the addresses always descended in our measurements. With several GPUs they do not, so a job
@@ -104,9 +105,11 @@ def uncertain_peaks(
     """
     memory = [each for each in simulation.library.uncertain_memory() if each.device == device]
     is_of_job = device in simulation.communicators.most
-    if not memory and not is_of_job:
+    columns = simulation.allocators[device].engine.history_columns()
+    waits = is_of_job or _has_late_frees(*columns[:2])
+    if not memory and not waits:
         return UncertainPeaks()
-    run = _Run(simulation, device, memory, waits=is_of_job)
+    run = _Run(simulation, device, memory, waits=waits)
     most = _MOST_EVENTS // max(1, run.events)
     thought = {each.kind: each.bytes for each in memory}
     later = _LATER_WITH_SENDS if simulation.groups_with_sends else _LATER
@@ -323,6 +326,16 @@ class _Run:
         return _Peaks(
             peaks["allocated_bytes.all.peak"], peaks["reserved_bytes.all.peak"], replay.stopped
         )
+
+
+def _has_late_frees(action: NDArray[np.uint8], address: NDArray[np.uint64]) -> bool:
+    """Returns whether a freed block had to wait for another stream before its reuse."""
+    again = np.flatnonzero(action == Action.FREE_COMPLETED)
+    again = again[again > 0]
+    is_at_once = (action[again - 1] == Action.FREE_REQUESTED) & (
+        address[again - 1] == address[again]
+    )
+    return not bool(is_at_once.all())
 
 
 def _leave_out(keep: NDArray[Any], action: NDArray[Any], address: NDArray[Any], at: int) -> None:

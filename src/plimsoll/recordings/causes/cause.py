@@ -113,14 +113,14 @@ class Reserved:
 
     Attributes:
         bytes: All reserved bytes.
-        free_bytes: The bytes that are in no block.
+        excess_bytes: The bytes beyond the most that blocks took at once.
         pending_bytes: Bytes that the program has freed but another stream may still use.
         idle_streams: The number of streams with reserved memory but no live block.
         idle_stream_bytes: The reserved memory of these streams.
     """
 
     bytes: int
-    free_bytes: int
+    excess_bytes: int
     pending_bytes: int = 0
     idle_streams: int = 0
     idle_stream_bytes: int = 0

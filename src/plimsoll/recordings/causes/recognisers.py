@@ -48,7 +48,8 @@ _OF_THE_ALLOCATOR = ("varied_sizes", "idle_streams", "waiting_frees")
 def find_causes(facts: Facts, guarded: Guard) -> list[Cause]:
     """Finds all causes; the one that best explains the program's memory comes first.
 
-    If most of the reserved memory is free, the causes in `_OF_THE_ALLOCATOR` come first. Otherwise
+    If blocks never took half of the reserved memory, the causes in `_OF_THE_ALLOCATOR` come first.
+    Otherwise
     causes whose memory grows come first, then the cause with the most memory. Causes about host
     memory come last.
 
@@ -74,15 +75,15 @@ def find_causes(facts: Facts, guarded: Guard) -> list[Cause]:
     if facts.failed and any(cause.growth_bytes for cause in kept):
         # If memory grows, other settings of the allocator would only delay the failure a little.
         kept = [cause for cause in kept if cause.name not in _OF_THE_ALLOCATOR]
-    mostly_free = 2 * facts.reserved.free_bytes > facts.reserved.bytes
-    return sorted(kept, key=lambda cause: _rank(cause, mostly_free=mostly_free))
+    mostly_excess = 2 * facts.reserved.excess_bytes > facts.reserved.bytes
+    return sorted(kept, key=lambda cause: _rank(cause, mostly_excess=mostly_excess))
 
 
-def _rank(cause: Cause, *, mostly_free: bool) -> tuple[bool, bool, bool, bool, int]:
+def _rank(cause: Cause, *, mostly_excess: bool) -> tuple[bool, bool, bool, bool, int]:
     of_allocator = cause.name in _OF_THE_ALLOCATOR
     return (
         cause.on_host,
-        of_allocator != mostly_free,
+        of_allocator != mostly_excess,
         not cause.growth_bytes,
         cause.name != "data_parallel",  # False sorts first: this cause says why cards differ
         -cause.bytes,

@@ -55,8 +55,25 @@ def reserved_peak(
     is_idle = (of_stream > 0) & ~np.isin(streams, in_use)
     return Reserved(
         bytes=int(level[event]),
-        free_bytes=max(0, int(level[event]) - int(rounded[held].sum())),
+        excess_bytes=max(0, int(level[event]) - _most_taken(blocks, rounded, event)),
         pending_bytes=int(rounded[pending].sum()),
         idle_streams=int(is_idle.sum()),
         idle_stream_bytes=int(of_stream[is_idle].sum()),
     )
+
+
+def _most_taken(blocks: Lifetimes, rounded: NDArray[np.uint64], event: int) -> int:
+    """Returns the most bytes that blocks took at once until reserved memory was at its peak.
+
+    The request that follows `event` counts, because the allocator reserves memory just before it
+    serves the request that needs the memory. What the last, perhaps small, segment was reserved
+    for says nothing about the others, so the blocks at its time alone would not tell.
+    """
+    served = int(blocks.start[blocks.start > event].min(initial=blocks.event_count))
+    begin = np.maximum(blocks.start, 0)
+    begun = np.flatnonzero(begin <= served)
+    ended = begun[blocks.completed[begun] <= served]
+    change = np.zeros(served + 1, dtype=np.int64)
+    np.add.at(change, begin[begun], rounded[begun].astype(np.int64))
+    np.subtract.at(change, blocks.completed[ended], rounded[ended].astype(np.int64))
+    return int(np.cumsum(change).max(initial=0))

@@ -273,14 +273,14 @@ std::uint32_t Runtime::stack(bool notes) {
   // pass, this function stores the operation's call stack under that number. In the backward pass,
   // it looks up the stack by the node's number.
   const auto node = torch::autograd::get_current_node();
-  // A checkpoint recomputes its forward pass within a node of the backward pass. Python's current
-  // stack is then more precise than the stack that was stored for this node.
   std::uint32_t captured = 0;
   if (node == nullptr || c10::GradMode::is_enabled()) captured = recorder->capture_stack();
-  if (node != nullptr && captured == 0) {
-    const std::lock_guard lock(mutex_);
-    const auto number = static_cast<std::size_t>(node->sequence_nr());
-    return number < stack_of_sequence_.size() ? stack_of_sequence_[number] : 0;
+  if (node != nullptr) {
+    // A checkpoint recomputes its forward pass within a node of the backward pass. Python's current
+    // stack says what is recomputed, and the stack that was stored for the node says for whom.
+    const std::uint32_t forward = stack_of_forward(node->sequence_nr());
+    if (captured == 0) return forward;
+    if (forward != 0) captured = joined_stack(captured, forward);
   }
   if (notes && c10::GradMode::is_enabled()) {
     const std::uint64_t next = at::sequence_number::peek();
@@ -291,6 +291,24 @@ std::uint32_t Runtime::stack(bool notes) {
     }
   }
   return captured;
+}
+
+std::uint32_t Runtime::stack_of_forward(std::uint64_t sequence) {
+  const std::lock_guard lock(mutex_);
+  return sequence < stack_of_sequence_.size() ? stack_of_sequence_[sequence] : 0;
+}
+
+std::uint32_t Runtime::joined_stack(std::uint32_t inner, std::uint32_t outer) {
+  const std::uint64_t key = (std::uint64_t{inner} << 32) | outer;
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto found = joined_stacks_.find(key); found != joined_stacks_.end()) {
+      return found->second;
+    }
+  }
+  const std::uint32_t joined = recorder->join_stacks(inner, outer);  // takes the interpreter's lock
+  const std::lock_guard lock(mutex_);
+  return joined_stacks_.try_emplace(key, joined).first->second;
 }
 
 std::uint32_t Runtime::site(const CurrentOperation& operation) {

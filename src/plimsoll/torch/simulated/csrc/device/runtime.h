@@ -294,6 +294,9 @@ class Runtime {
   }
 
  private:
+  [[nodiscard]] std::uint32_t stack_of_forward(std::uint64_t sequence);
+  std::uint32_t joined_stack(std::uint32_t inner, std::uint32_t outer);
+
   std::mutex mutex_;  // protects the members below
   std::vector<Site> sites_{Site{}};
   std::vector<Assumption> assumptions_;
@@ -303,6 +306,7 @@ class Runtime {
   std::unordered_map<std::uint64_t, std::uint32_t> site_numbers_;
   std::unordered_map<std::uint64_t, std::size_t> assumption_places_;
   std::vector<std::uint32_t> stack_of_sequence_;
+  std::unordered_map<std::uint64_t, std::uint32_t> joined_stacks_;  // by inner and outer stack
   std::optional<Failure> failure_;
   std::int64_t next_stream_ = 0;
   // The kernels and copies of a captured graph: their total time and their number.

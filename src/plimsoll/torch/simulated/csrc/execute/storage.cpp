@@ -1,7 +1,10 @@
 // Makes device tensors without contents, resizes and exchanges their storages, and records the use
 // of storages on other streams.
 #include <ATen/EmptyTensor.h>
+#include <ATen/native/TensorFactories.h>
 
+#include <map>
+#include <mutex>
 #include <string>
 #include <utility>
 
@@ -45,6 +48,26 @@ Tensor empty_strided(at::IntArrayRef size, at::IntArrayRef stride,
   return at::detail::empty_strided_generic(size, stride, device_allocator(),
                                            c10::DispatchKeySet(c10::DispatchKey::CUDA),
                                            c10::dtype_or_default(dtype));
+}
+
+// Returns the allocator of tensors that are known to be zero. It gives no memory.
+c10::Allocator* allocator_of_zeros(c10::DeviceIndex device) {
+  static std::mutex lock;
+  static auto* const made = new std::map<c10::DeviceIndex, at::native::ZeroTensorAllocator>;
+  const std::lock_guard guard(lock);
+  return &made->try_emplace(device, at::Device(c10::DeviceType::CUDA, device)).first->second;
+}
+
+// Makes a tensor that is known to be zero, for example a tangent that forward-mode differentiation
+// does not have. PyTorch computes with such a tensor without memory for its elements.
+Tensor zero_tensor(at::IntArrayRef size, std::optional<c10::ScalarType> dtype,
+                   std::optional<c10::Layout> layout, std::optional<c10::Device> device,
+                   std::optional<bool> pin_memory) {
+  refuse_layout(layout, pin_memory);
+  return at::detail::empty_generic(
+      size, allocator_of_zeros(index_of(device)),
+      c10::DispatchKeySet({c10::DispatchKey::CUDA, c10::DispatchKey::ZeroTensor}),
+      c10::dtype_or_default(dtype), std::nullopt);
 }
 
 void resize_storage(c10::StorageImpl& storage, std::size_t bytes, c10::DeviceIndex device) {
@@ -159,6 +182,7 @@ void refuse_access(const at::Tensor& tensor, c10::string_view why) {
 void add_storage_kernels(WrittenOut& kernels) {
   kernels.add("empty.memory_format", TORCH_FN(empty_memory_format));
   kernels.add("empty_strided", TORCH_FN(empty_strided));
+  kernels.add("_efficientzerotensor", TORCH_FN(zero_tensor));
   kernels.add("resize_", TORCH_FN(resize_));
   kernels.add("set_.source_Storage_storage_offset", TORCH_FN(set_storage));
   kernels.add("set_.source_Storage", TORCH_FN(set_source_storage));

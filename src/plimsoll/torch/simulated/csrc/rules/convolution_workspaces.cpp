@@ -192,9 +192,21 @@ std::uint64_t workspace_like(const Measured& entry, const Convolution& call, Pas
 bool is_like(const Convolution& call, const Measured& entry) {
   const double weights = operands_of(entry)[1] / (1.0 * entry.channels * entry.out_channels);
   const double per_pair = call.bytes[1] / (call.channels * call.out_channels);
-  return are_of_one_sort(call, entry) && call.stride == entry.stride &&
+  const bool is_grouped = call.groups != 1 && call.groups < call.channels;
+  const bool has_like_groups =
+      is_grouped ? call.groups == entry.groups : (call.groups == 1) == (entry.groups == 1);
+  return are_of_one_sort(call, entry) && has_like_groups && call.stride == entry.stride &&
          call.kernel == entry.kernel &&
          per_pair * static_cast<double>(call.groups) == weights * entry.groups;
+}
+
+// Returns the factor by which the largest padding of channels enlarges an operand. cuDNN pads the
+// channels of each group: an H200 pads groups of 5, 10 and 20 channels to 8, 16 and 32 channels.
+double largest_padding(double channels, std::int64_t groups) {
+  constexpr double kStep = 8;
+  const double of_group = channels / static_cast<double>(groups);
+  if (groups == 1 || of_group <= 1) return std::ceil(channels / kStep) * kStep / channels;
+  return std::exp2(std::ceil(std::log2(std::max(of_group, kStep)))) / of_group;
 }
 
 // Estimates how large the workspace can be. The estimate has room for a copy of each operand in
@@ -202,8 +214,9 @@ bool is_like(const Convolution& call, const Measured& entry) {
 // workspaces.
 std::uint64_t copies_of_all(const Convolution& call) {
   constexpr double kMiB = 1 << 20;
-  const Operands bytes = padded(call.bytes, call.channels, call.out_channels, 8);
-  const double copies = bytes[0] + bytes[1] + bytes[2];
+  const double in = largest_padding(call.channels, call.groups);
+  const double out = largest_padding(call.out_channels, call.groups);
+  const double copies = call.bytes[0] * in + call.bytes[1] * in * out + call.bytes[2] * out;
   return static_cast<std::uint64_t>(copies + std::min(32 * kMiB, copies / 2 + kMiB));
 }
 

@@ -39,8 +39,10 @@ void real_fft_workspace(Call& call, const at::Tensor& real, std::int64_t length)
   const std::size_t rows = elements(real) / size;
   if (has_factor_above(length, 127)) {
     call.temporary(rows * convolution_fft_bytes(length % 2 != 0 ? size : size / 2, item));
-  } else if (length % 2 != 0 && length > 512) {  // fitted to recordings, as the next branch is
+  } else if (length % 2 != 0 && length > 512) {  // fitted to recordings, as the next two are
     call.temporary(rows * (size * item + item / 2));
+  } else if (length % 2 == 0 && has_factor_above(length, 31)) {
+    call.temporary(rows * (size / 2) * item);
   } else if (needs_fft_workspace(length)) {
     call.temporary(rows * (length % 2 != 0 ? size * item + item / 2 : (size / 2 + 1) * item));
   } else {
