@@ -185,7 +185,7 @@ void batch_norm_backward(Call& call) {
 
 // cuDNN's kernels for channels that are last take 64 channels at a time. They write sums for each
 // `rows_of_block` rows, and a flag; the forward pass also counts the rows of a sum. The sizes were
-// derived from seventeen calls on an H200, and are exact for all of them.
+// derived from eighteen calls on an H200, and are exact for all of them.
 std::size_t cudnn_norm_workspace(const Tensor& input, std::size_t rows_of_block,
                                  std::size_t bytes_of_block, std::size_t fixed) {
   const auto channels = static_cast<std::size_t>(input.size(1));
