@@ -185,6 +185,39 @@ def test_cudnn_samples_a_grid_whose_corners_are_aligned() -> None:
     )
 
 
+@on_simulated_gpus(gpu="H200")
+def test_cudnns_attention_takes_a_gradient_with_strides_of_its_own() -> None:
+    heads = [torch.randn(2, 4, 512, 64, device="cuda", dtype=torch.half) for _ in range(3)]
+    for head in heads:
+        head.requires_grad_()
+
+    def backward(gradient: torch.Tensor) -> int:
+        with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.CUDNN_ATTENTION):
+            result = functional.scaled_dot_product_attention(*heads)
+        needed = taken(lambda: result.backward(gradient))
+        for head in heads:
+            head.grad = None
+        return needed
+
+    size = 2 * 4 * 512 * 64 * 2
+    plain = backward(torch.ones(2, 4, 512, 64, device="cuda", dtype=torch.half))
+    turned = torch.ones(2, 512, 4, 64, device="cuda", dtype=torch.half).transpose(1, 2)
+    assert backward(turned) == plain
+    assert backward(torch.ones(1, device="cuda", dtype=torch.half).expand(2, 4, 512, 64)) == (
+        plain + size
+    )
+
+
+@on_simulated_gpus()
+def test_the_features_of_a_graph_leave_room_for_its_edges() -> None:
+    features = torch.randn(7_000_000).cuda()
+    edge = torch.arange(660_000)
+    edges = torch.stack([edge, torch.where(edge % 7 == 0, edge, edge + 1)]).cuda()
+    kept = edges[:, edges[0] != edges[1]]
+    assert kept.shape[1] == 660_000 - -(-660_000 // 7)
+    assert features.shape == (7_000_000,)
+
+
 @on_simulated_gpus()
 def test_depthwise_convolutions_of_volumes_take_no_workspace() -> None:
     video = torch.rand(2, 16, 8, 32, 32, device="cuda", requires_grad=True)

@@ -68,6 +68,7 @@ Convolution describe(const Tensor& input, const Tensor& weight, const Tensor& ou
   double area = 1;
   for (std::int64_t i = 2; i < input.dim(); ++i) area *= static_cast<double>(input.size(i));
   call.side = std::max(1.0, is_line ? area : is_volume ? std::cbrt(area) : std::sqrt(area));
+  if (input.dim() == 4 && output.dim() == 4) call.tiles = tiles_of(output.size(2), output.size(3));
   call.kernel = weight.size(-1);
   call.stride = numbers.stride.empty() ? 1 : numbers.stride.back();
   call.dilation = numbers.dilation.empty() ? 1 : numbers.dilation.back();
