@@ -209,16 +209,6 @@ def test_cudnns_attention_takes_a_gradient_with_strides_of_its_own() -> None:
 
 
 @on_simulated_gpus()
-def test_the_features_of_a_graph_leave_room_for_its_edges() -> None:
-    features = torch.randn(7_000_000).cuda()
-    edge = torch.arange(660_000)
-    edges = torch.stack([edge, torch.where(edge % 7 == 0, edge, edge + 1)]).cuda()
-    kept = edges[:, edges[0] != edges[1]]
-    assert kept.shape[1] == 660_000 - -(-660_000 // 7)
-    assert features.shape == (7_000_000,)
-
-
-@on_simulated_gpus()
 def test_depthwise_convolutions_of_volumes_take_no_workspace() -> None:
     video = torch.rand(2, 16, 8, 32, 32, device="cuda", requires_grad=True)
     weight = torch.rand(16, 1, 3, 3, 3, device="cuda", requires_grad=True)

@@ -93,9 +93,9 @@ std::optional<Place> place_of(std::size_t elements, c10::ScalarType type, bool p
   const bool is_integer = c10::isIntegralType(type, /*includeBool=*/true);
   if (pinned || bytes < (is_integer ? kLeastIntegerBytes : kLeastBytes)) return std::nullopt;
   Budget& budget = Budget::instance();
-  if (budget.has_bytes(bytes, type) &&
+  if (budget.has_bytes(bytes) &&
       budget.take_operations(kPerElement * static_cast<double>(elements)) &&
-      budget.take_bytes(bytes, type)) {
+      budget.take_bytes(bytes)) {
     return Place{budgeted_allocator(), kHost};
   }
   return Place{virtual_allocator(), kVirtual};

@@ -21,10 +21,9 @@ class Budget {
 
   void set(Values values);
   // Reserves part of the budget for values, until `give_bytes`. Returns false if too few bytes are
-  // left. A part of the budget is for integers only, because they often decide the shapes of
-  // tensors: a graph's features leave room for its edges.
-  bool take_bytes(std::size_t bytes, at::ScalarType type);
-  [[nodiscard]] bool has_bytes(std::size_t bytes, at::ScalarType type) const;
+  // left.
+  bool take_bytes(std::size_t bytes);
+  [[nodiscard]] bool has_bytes(std::size_t bytes) const;
   void give_bytes(std::size_t bytes);
   // Charges the budget for a computation. Returns false, and charges nothing, if too little is
   // left.

@@ -192,8 +192,7 @@ bool is_worth_it(const Call& call, const Arguments& arguments,
   std::size_t bytes = 0;
   for (const Written& each : written) bytes += allocation_of(each.tensor)->size;
   Budget& budget = Budget::instance();
-  const at::ScalarType type = are_integers ? at::kLong : at::kFloat;
-  const bool has_room = budget.has_bytes(bytes, type) && budget.take_operations(cost_of(call));
+  const bool has_room = budget.has_bytes(bytes) && budget.take_operations(cost_of(call));
   if (!has_room) runtime().assume(call.info().name, kBeyondBudget);
   return has_room;
 }

@@ -37,7 +37,7 @@ bool Contents::make_room(at::ScalarType type) {
     });
     return true;
   }
-  if (!Budget::instance().take_bytes(size_, type)) return false;
+  if (!Budget::instance().take_bytes(size_)) return false;
   void* const made = ::mmap(nullptr, size_, PROT_READ | PROT_WRITE,
                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   TORCH_CHECK(made != MAP_FAILED, "the host has no address space for ", size_, " bytes");
