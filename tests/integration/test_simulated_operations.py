@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import re
@@ -128,6 +129,9 @@ def test_ctc_loss_takes_targets_and_lengths_from_anywhere() -> None:
 
 @on_simulated_gpus()
 def test_operations_that_pytorch_gives_no_shape_have_one() -> None:
+    volume = torch.rand(2, 3, 9, 9, 9, device="cuda", requires_grad=True)
+    functional.fractional_max_pool3d(volume, 2, output_size=4).sum().backward()
+    assert volume.grad.shape == volume.shape
     a = torch.rand(2000, 3, device="cuda", requires_grad=True)
     torch.distributions.Gamma(a, a).rsample().sum().backward()
     torch.distributions.Dirichlet(a).rsample().sum().backward()
@@ -146,6 +150,100 @@ def test_operations_that_pytorch_gives_no_shape_have_one() -> None:
     found = torch.linalg.lstsq(torch.rand(7, 3000, 4).cuda(), torch.rand(7, 3000).cuda())
     assert found.solution.shape == (7, 4)
     assert found.residuals.shape == (7,)
+
+
+def rounded(size: int) -> int:
+    return -(-size // 512) * 512
+
+
+def taken(call: Callable[[], object]) -> int:
+    """Returns the most bytes that a call takes at once besides what was allocated before."""
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    kept = call()
+    peak = torch.cuda.max_memory_allocated()
+    del kept
+    return int(peak - before)
+
+
+@on_simulated_gpus()
+def test_cudnn_samples_a_grid_whose_corners_are_aligned() -> None:
+    images = torch.rand(2, 3, 64, 64, device="cuda", requires_grad=True)
+    grid = torch.rand(2, 32, 32, 2, device="cuda", requires_grad=True)
+    sample = functools.partial(functional.grid_sample, images, align_corners=True)
+    result = 2 * 3 * 32 * 32 * 4
+    assert taken(lambda: sample(grid)) == result
+    turned = torch.rand(2, 2, 32, 32, device="cuda").permute(0, 2, 3, 1)
+    assert taken(lambda: sample(turned)) == result + 2 * 32 * 32 * 2 * 4
+    sample(grid).sum().backward()
+    assert images.grad.shape == images.shape
+    assert grid.grad.shape == grid.shape
+    whole = functional.affine_grid(torch.eye(2, 3)[None], [1, 1, 4, 4], align_corners=True)
+    small = torch.arange(16.0, device="cuda").view(1, 1, 4, 4)
+    assert torch.allclose(
+        functional.grid_sample(small, whole.cuda(), align_corners=True).cpu(), small.cpu()
+    )
+
+
+@on_simulated_gpus(gpu="H200")
+def test_cudnns_attention_takes_a_gradient_with_strides_of_its_own() -> None:
+    heads = [torch.randn(2, 4, 512, 64, device="cuda", dtype=torch.half) for _ in range(3)]
+    for head in heads:
+        head.requires_grad_()
+
+    def backward(gradient: torch.Tensor) -> int:
+        with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.CUDNN_ATTENTION):
+            result = functional.scaled_dot_product_attention(*heads)
+        needed = taken(lambda: result.backward(gradient))
+        for head in heads:
+            head.grad = None
+        return needed
+
+    size = 2 * 4 * 512 * 64 * 2
+    plain = backward(torch.ones(2, 4, 512, 64, device="cuda", dtype=torch.half))
+    turned = torch.ones(2, 512, 4, 64, device="cuda", dtype=torch.half).transpose(1, 2)
+    assert backward(turned) == plain
+    assert backward(torch.ones(1, device="cuda", dtype=torch.half).expand(2, 4, 512, 64)) == (
+        plain + size
+    )
+
+
+@on_simulated_gpus()
+def test_depthwise_convolutions_of_volumes_take_no_workspace() -> None:
+    video = torch.rand(2, 16, 8, 32, 32, device="cuda", requires_grad=True)
+    weight = torch.rand(16, 1, 3, 3, 3, device="cuda", requires_grad=True)
+    volume = 2 * 16 * 8 * 32 * 32 * 4
+    convolve = functools.partial(functional.conv3d, weight=weight, padding=1, groups=16)
+    assert taken(lambda: convolve(video)) == volume
+    turned = torch.rand(16, 2, 8, 32, 32, device="cuda").transpose(0, 1)
+    assert convolve(turned).is_contiguous()
+    assert taken(lambda: convolve(turned)) == 2 * volume
+    result = convolve(video)
+    gradient = torch.ones_like(result)
+    assert taken(lambda: result.backward(gradient)) == volume + rounded(16 * 27 * 4)
+    assert video.grad.shape == video.shape
+
+
+@on_simulated_gpus()
+def test_without_cudnn_a_convolution_unfolds_one_sample_at_a_time() -> None:
+    images = torch.rand(4, 8, 64, 64, device="cuda", requires_grad=True)
+    weight = torch.rand(16, 8, 3, 3, device="cuda", requires_grad=True)
+    torch.mm(images[0, 0], images[0, 0]).sum().backward()  # takes cuBLAS's workspaces
+    images.grad = None
+    with torch.backends.cudnn.flags(enabled=False):
+        for dilation in 1, 2:
+            side = 64 - 2 * dilation
+            result, columns = rounded(4 * 16 * side**2 * 4), rounded(8 * 9 * side**2 * 4)
+            call = functools.partial(functional.conv2d, images, weight, dilation=dilation)
+            assert taken(call) == result + columns
+            found = call()
+            gradient = torch.ones_like(found)
+            found.backward(gradient)
+            assert images.grad.shape == images.shape
+        volume = torch.rand(2, 4, 8, 8, 8, device="cuda", requires_grad=True)
+        kernel = torch.rand(4, 4, 3, 3, 3, device="cuda", requires_grad=True)
+        functional.conv3d(volume, kernel).sum().backward()
+        assert kernel.grad.shape == kernel.shape
 
 
 @on_simulated_gpus()

@@ -174,3 +174,38 @@ def test_frees_that_wait_for_another_stream_give_a_range(tmp_path: Path) -> None
     assert bounds[0] < bounds[1]
     assert FREE_LATER in {one.what for one in prediction.assumptions}
     assert "depending on the host's pace" in str(prediction)
+
+
+def gradient_of_weight(batch: int, channels: int, out_channels: int, *sides: int) -> int:
+    """Returns the most bytes that a convolution's backward pass takes at once for its weight."""
+    images = torch.randn(batch, channels, *sides, device="cuda")
+    result = torch.nn.Conv2d(channels, out_channels, 3, padding=1, bias=False).cuda()(images)
+    gradient = torch.ones_like(result)
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    result.backward(gradient)
+    return int(torch.cuda.max_memory_allocated() - before)
+
+
+@on_simulated_gpus(gpu="H200")
+def test_winograds_workspace_follows_from_the_sizes() -> None:
+    weight = 256 * 82 * 9 * 4
+    transformed = 6 * 6 * 4 * (2 * 100 * (256 + 82) + 256 * 82)
+    assert gradient_of_weight(2, 256, 82, 40, 40) == sum(
+        -(-size // 512) * 512 for size in (weight, transformed)
+    )
+
+
+def test_the_range_has_room_for_winograds_algorithm(tmp_path: Path) -> None:
+    # A convolution of torchvision's RAFT, whose workspace an H200 recorded.
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import torch\n"
+        "images = torch.randn(3, 242, 37, 47, device='cuda')\n"
+        "net = torch.nn.Conv2d(242, 96, 3, padding=1, bias=False).cuda()\n"
+        "net(images).sum().backward()\n"
+    )
+    bounds = plimsoll.predict(script, gpu="H200").peak_allocated_range_bytes
+    assert bounds is not None
+    operands = 3 * 242 * 37 * 47 * 4 + 2 * 242 * 96 * 9 * 4 + 3 * 96 * 37 * 47 * 4
+    assert bounds[1] >= operands + 20_867_328

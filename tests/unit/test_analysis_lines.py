@@ -103,6 +103,18 @@ def test_what_is_the_programs_though_it_looks_odd(filename: str) -> None:
     assert source_line([TORCH, (filename, 1, "f")]) == f"{filename}:1 f"
 
 
+@pytest.mark.parametrize("module", ["torch_geometric.nn.conv.sage_conv_SAGEConv", "__main___Own"])
+def test_code_that_pytorch_geometric_writes_is_a_librarys(module: str) -> None:
+    written = (f"/tmp/plimsoll-rzjq/temporary/{module}_propagate_rlvsl5jf.py", 229, "propagate")
+    called = ("/env/lib/python3.12/site-packages/torch_geometric/utils/_scatter.py", 98, "scatter")
+    assert source_line([called, written, PROGRAM]) == (
+        "/home/somebody/train.py:21 main → torch_geometric/utils/_scatter.py:98 scatter"
+    )
+    assert source_line([written, PROGRAM]) == (
+        f"/home/somebody/train.py:21 main → {module}_propagate.py:229 propagate"
+    )
+
+
 def test_a_stack_without_frames_has_no_line() -> None:
     assert source_line([]) == NO_LINE
     assert source_line([("/home/somebody/train.py", 0, "main")]) == NO_LINE

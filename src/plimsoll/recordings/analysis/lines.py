@@ -57,6 +57,9 @@ _OWN = re.compile(
 _HERE = str(Path(__file__).parents[2])
 _RECIPE = re.compile(r"[/\\]plimsoll[/\\](?:prediction[/\\])?recipes[/\\]scripts[/\\]\w+\.py$")
 _PACKAGES = re.compile(r".*[/\\](?:site|dist)-packages[/\\]")
+_FROM_TEMPLATE = re.compile(r".*[/\\]([\w.]+_(?:propagate|edge_updater))_[a-z0-9_]{8}\.py$")
+"""Matches the temporary file that PyTorch Geometric writes for each kind of layer, from a template.
+The file's name ends with eight random characters."""
 _INTERACTIVE = ("<stdin>", "<ipython-input")
 _BEHIND = " → "
 _MOST_FILES = 1 << 14
@@ -147,7 +150,10 @@ def source_lines(
 
 
 def short_path(filename: str) -> str:
-    """Returns a file's path relative to site-packages, dist-packages or the working directory."""
+    """Returns a file's path relative to site-packages, dist-packages or the working directory.
+
+    A file that PyTorch Geometric wrote is named without its folder and its random characters.
+    """
     try:
         return _short_path(filename, os.getcwd())  # noqa: PTH109 - a `Path` a call takes too long
     except OSError:  # the working directory has been removed
@@ -158,6 +164,8 @@ def short_path(filename: str) -> str:
 def _short_path(filename: str, folder: str) -> str:
     if _PACKAGES.match(filename):
         return _PACKAGES.sub("", filename, count=1)
+    if _FROM_TEMPLATE.match(filename):
+        return _FROM_TEMPLATE.sub(r"\1.py", filename)
     try:
         return str(Path(filename).relative_to(folder))
     except ValueError:
@@ -176,4 +184,5 @@ def _owner(filename: str) -> Literal["user", "library"] | None:
         return "user" if _RECIPE.search(filename) else None
     if not filename.endswith(".py") and not filename.startswith(_INTERACTIVE):
         return None
-    return "library" if _PACKAGES.match(filename) else "user"
+    is_library = _PACKAGES.match(filename) or _FROM_TEMPLATE.match(filename)
+    return "library" if is_library else "user"

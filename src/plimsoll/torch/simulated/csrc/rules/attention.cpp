@@ -295,9 +295,10 @@ void cudnn_backward(Call& call) {
   const Shape shape(query, call.tensor(2));
   note_work(call, AttentionKernel::cudnn, query, shape, true);
   call.allocate_all();
-  if (call.tensor(0).strides() != call.tensor(4).strides()) {
-    call.temporary(bytes_of(query));
-  }
+  // From version 9.5.1 on, cuDNN takes a gradient with any strides but the last one, which is 0
+  // where the gradient of a sum is expanded. PyTorch 2.9 and later come with a newer version.
+  const Tensor gradient = call.tensor(0);
+  if (gradient.stride(-1) != 1) call.temporary(bytes_of(gradient));
   const std::size_t statistics = shape.batch * shape.heads * shape.rows * kFloat;
   std::size_t bytes = statistics * shape.width + statistics + 256;
   if (shape.heads != shape.key_heads) {

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "device/memory.h"
+#include "rules/blas.h"
 #include "rules/convolution_workspaces.h"
 #include "rules/measured_convolutions.h"
 #include "rules/reduction.h"
@@ -67,6 +68,7 @@ Convolution describe(const Tensor& input, const Tensor& weight, const Tensor& ou
   double area = 1;
   for (std::int64_t i = 2; i < input.dim(); ++i) area *= static_cast<double>(input.size(i));
   call.side = std::max(1.0, is_line ? area : is_volume ? std::cbrt(area) : std::sqrt(area));
+  if (input.dim() == 4 && output.dim() == 4) call.tiles = tiles_of(output.size(2), output.size(3));
   call.kernel = weight.size(-1);
   call.stride = numbers.stride.empty() ? 1 : numbers.stride.back();
   call.dilation = numbers.dilation.empty() ? 1 : numbers.dilation.back();
@@ -218,7 +220,8 @@ struct Places {
 };
 constexpr Places kForward{2, 3, 4, 5};
 constexpr Places kTransposed{2, 4, 5, 6, 3};
-constexpr Places kDepthwise{5, 4, 6};
+constexpr Places kWithoutCudnn{5, 4, 6};     // of _conv_depthwise2d
+constexpr Places kWithoutDilation{5, 4, 0};  // of _slow_conv2d_forward
 
 // Sets the result's shape, because PyTorch has no Meta kernels for these operations.
 void set_output_shape(Call& call, const Places& places) {
@@ -227,7 +230,8 @@ void set_output_shape(Call& call, const Places& places) {
   const bool transposed = places.output_padding != 0;
   const auto padding = call.argument(places.padding).toIntVector();
   const auto stride = call.argument(places.stride).toIntVector();
-  const auto dilation = call.argument(places.dilation).toIntVector();
+  const auto dilation = places.dilation != 0 ? call.argument(places.dilation).toIntVector()
+                                             : std::vector<std::int64_t>(stride.size(), 1);
   const std::int64_t groups = places.groups != 0 ? call.argument(places.groups).toInt() : 1;
   std::vector<std::int64_t> sizes{input.size(0),
                                   transposed ? weight.size(1) * groups : weight.size(0)};
@@ -241,7 +245,7 @@ void set_output_shape(Call& call, const Places& places) {
       sizes.push_back((input.size(i) + 2 * padding[k] - reach) / stride[k] + 1);
     }
   }
-  const auto format = format_of(input, weight);
+  const auto format = places.groups == 0 ? at::MemoryFormat::Contiguous : format_of(input, weight);
   call.set_shape(0, at::empty(sizes, input.options().device(at::kMeta), format));
 }
 
@@ -272,13 +276,6 @@ void transposed_forward(Call& call) {
   note_work(call, call.tensor(0), weight, output, call.argument(6).toInt(), true, Pass::forward);
 }
 
-// Simulates _conv_depthwise2d(input, weight, kernel_size, bias, stride, padding, dilation).
-void depthwise_forward(Call& call) {
-  set_output_shape(call, kDepthwise);
-  const Tensor output = call.allocate(0);
-  note_work(call, call.tensor(0), call.tensor(1), output, output.size(1), false, Pass::forward);
-}
-
 // Takes memory for a copy in the layout that the kernel needs, unless the tensor has that layout.
 void copy_unless_laid_out(Call& call, const Tensor& tensor, bool channels_last) {
   const auto format = channels_last && tensor.dim() == 4   ? at::MemoryFormat::ChannelsLast
@@ -287,12 +284,119 @@ void copy_unless_laid_out(Call& call, const Tensor& tensor, bool channels_last) 
   if (!tensor.is_contiguous(format)) call.temporary(bytes_of(tensor));
 }
 
+// Simulates _conv_depthwise2d(input, weight, kernel_size, bias, stride, padding, dilation). The
+// convolution of pictures makes the input contiguous before it calls this operation.
+void depthwise_forward(Call& call) {
+  set_output_shape(call, kWithoutCudnn);
+  const Tensor output = call.allocate(0);
+  note_work(call, call.tensor(0), call.tensor(1), output, output.size(1), false, Pass::forward);
+}
+
+// Simulates conv_depthwise3d, which has the same arguments. The kernel reads contiguous tensors.
+void depthwise_volume_forward(Call& call) {
+  set_output_shape(call, kWithoutCudnn);
+  copy_unless_contiguous(call, call.tensor(0));
+  const Tensor output = call.allocate(0);
+  copy_unless_contiguous(call, call.tensor(1));
+  copy_unless_contiguous(call, call.tensor(3));
+  note_work(call, call.tensor(0), call.tensor(1), output, output.size(1), false, Pass::forward);
+}
+
 void bias_gradient(Call& call, const Tensor& gradient, bool is_wanted) {
   if (!is_wanted) return;
   std::vector<std::int64_t> dimensions{0};
   for (std::int64_t i = 2; i < gradient.dim(); ++i) dimensions.push_back(i);
   allocate_sum(call, 2, gradient, dimensions);
   call.note_reduction(gradient);
+}
+
+// --- kernels that are not cuDNN's ----------------------------------------------------------------
+
+// Takes the buffer of columns, into which a kernel unfolds one sample. Then takes the workspace of
+// the product with the weight.
+void take_columns(Call& call, const Tensor& input, const Tensor& weight, const Tensor& output,
+                  bool transposed) {
+  const Tensor& narrow = transposed ? input : output;
+  std::int64_t count = weight.numel() / std::max<std::int64_t>(1, weight.size(0));
+  for (std::int64_t i = 2; i < narrow.dim(); ++i) count *= narrow.size(i);
+  call.temporary(static_cast<std::size_t>(count) * input.itemsize());
+  take_blas_workspace(call);
+}
+
+// Simulates _slow_conv2d_forward(input, weight, kernel_size, bias, stride, padding), and
+// slow_conv_dilated2d and slow_conv_dilated3d, which have `dilation` too. PyTorch calls them if
+// cuDNN is switched off.
+void unfolded_forward(Call& call) {
+  set_output_shape(call, call.argument_count() > 6 ? kWithoutCudnn : kWithoutDilation);
+  for (const std::size_t operand : {0, 1, 3}) copy_unless_contiguous(call, call.tensor(operand));
+  const Tensor output = call.allocate(0);
+  take_columns(call, call.tensor(0), call.tensor(1), output, false);
+  note_work(call, call.tensor(0), call.tensor(1), output, 1, false, Pass::forward);
+}
+
+// Simulates the gradients of those kernels, and of transposed convolutions that cuDNN does not do.
+// For several groups, PyTorch computes one group after another and joins the gradients.
+void unfolded_backward(Call& call, const Tensor& gradient, bool transposed) {
+  const Tensor input = call.tensor(1);
+  const Tensor weight = call.tensor(2);
+  for (const Tensor& operand : {gradient, input, weight}) copy_unless_contiguous(call, operand);
+  call.allocate(0);
+  call.allocate(1);
+  take_columns(call, input, weight, gradient, transposed);
+  bias_gradient(call, gradient, call.argument(10).toBoolList()[2]);
+  if (call.argument(9).toInt() != 1) {
+    call.assume_memory("plimsoll counts its gradients, and not the parts that PyTorch joins");
+  }
+}
+
+void depthwise_backward(Call& call, const Tensor& gradient) {
+  copy_unless_laid_out(call, gradient, false);
+  copy_unless_laid_out(call, call.tensor(1), false);
+  call.allocate(1);
+  call.allocate(0);
+  bias_gradient(call, gradient, call.argument(10).toBoolList()[2]);
+}
+
+void depthwise_volume_backward(Call& call, const Tensor& gradient) {
+  call.allocate(0);
+  call.allocate(1);
+  for (const Tensor& operand : {gradient, call.tensor(1), call.tensor(2)}) {
+    copy_unless_contiguous(call, operand);
+  }
+  bias_gradient(call, gradient, call.argument(10).toBoolList()[2]);
+}
+
+// Sets the shapes of the gradients that the program wants. Up to PyTorch 2.11 the Meta kernel gives
+// them a wrong layout: the layout of the output's gradient.
+void set_gradient_shapes(Call& call, at::MemoryFormat format) {
+  call.infer();
+  const auto mask = call.argument(10).toBoolList();
+  for (const std::size_t result : {0, 1}) {
+    if (!mask[result]) continue;
+    const Tensor of = call.tensor(result + 1);
+    call.set_shape(result, at::empty(of.sizes(), of.options().device(at::kMeta), format));
+  }
+}
+
+// Simulates the gradients of a convolution that cuDNN does not do. Returns false if cuDNN does it.
+bool backward_without_cudnn(Call& call, const Tensor& gradient, at::native::ConvBackend backend) {
+  using Backend = at::native::ConvBackend;
+  const bool is_depthwise =
+      backend == Backend::CudaDepthwise2d || backend == Backend::CudaDepthwise3d;
+  const bool is_unfolded = backend == Backend::Slow2d || backend == Backend::SlowDilated2d ||
+                           backend == Backend::SlowDilated3d ||
+                           backend == Backend::SlowTranspose2d ||
+                           backend == Backend::SlowTranspose3d;
+  if (!is_depthwise && !is_unfolded) return false;
+  set_gradient_shapes(call, at::MemoryFormat::Contiguous);
+  if (is_unfolded) {
+    unfolded_backward(call, gradient, call.argument(7).toBool());
+  } else if (backend == Backend::CudaDepthwise2d) {
+    depthwise_backward(call, gradient);
+  } else {
+    depthwise_volume_backward(call, gradient);
+  }
+  return true;
 }
 
 // Simulates convolution_backward(grad_output, input, weight, bias_sizes, stride, padding,
@@ -321,26 +425,11 @@ void convolution_backward(Call& call) {
       call.argument(5).toSymIntVector(), call.argument(6).toSymIntVector(),
       call.argument(7).toBool(), call.argument(8).toSymIntVector(), call.argument(9).toSymInt(),
       std::nullopt);
-  if (backend == at::native::ConvBackend::CudaDepthwise2d) {
-    copy_unless_laid_out(call, gradient, false);
-    copy_unless_laid_out(call, input, false);
-    call.allocate(1);
-    call.allocate(0);
-    bias_gradient(call, gradient, mask[2]);
-    return;
-  }
+  if (backward_without_cudnn(call, gradient, backend)) return;
   copy_unless_laid_out(call, gradient, shape.channels_last);
   copy_unless_laid_out(call, input, shape.channels_last);
   copy_unless_laid_out(call, weight, shape.channels_last);
-  // Up to PyTorch 2.11 the Meta kernel gives the results a wrong layout: the layout of the output's
-  // gradient.
-  call.infer();
-  for (const auto& [result, of] : {std::pair(0, input), std::pair(1, weight)}) {
-    const auto index = static_cast<std::size_t>(result);
-    if (!mask[index]) continue;
-    call.set_shape(index,
-                   at::empty(of.sizes(), of.options().device(at::kMeta), format_of(input, weight)));
-  }
+  set_gradient_shapes(call, format_of(input, weight));
   if (mask[0]) {
     call.allocate(0);
     take_workspace(call, shape, Pass::input_gradient);
@@ -357,6 +446,10 @@ const RuleTable kConvolutionRules{
     {"cudnn_convolution_transpose", transposed_forward},
     {"convolution_backward", convolution_backward},
     {"_conv_depthwise2d", depthwise_forward},
+    {"conv_depthwise3d", depthwise_volume_forward},
+    {"_slow_conv2d_forward", unfolded_forward},
+    {"slow_conv_dilated2d", unfolded_forward},
+    {"slow_conv_dilated3d", unfolded_forward},
 };
 
 }  // namespace

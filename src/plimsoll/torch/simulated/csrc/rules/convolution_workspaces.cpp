@@ -2,7 +2,7 @@
 // not measured, plimsoll takes the most similar entry. In that measurement, cuDNN copied some of
 // the operands into another layout. plimsoll assumes that cuDNN copies the same operands of the
 // requested convolution, whatever their sizes. It also assumes that the rest of the workspace grows
-// with the weight.
+// with the weight. Workspaces of Winograd's algorithm follow from the sizes.
 #include "rules/convolution_workspaces.h"
 
 #include <algorithm>
@@ -154,9 +154,36 @@ bool is_measured(const Convolution& call, const Neighbours& found) {
   return found.has_equal && operands_of(*found.entries[0]) == call.bytes;
 }
 
+// Returns the workspace of the weight's gradient by Winograd's algorithm F(3x3, 4x4). The kernel
+// transforms each 4 by 4 tile of the output's gradient, its part of the input, and the result into
+// 6 by 6 floats. 692 measured workspaces have exactly this size.
+double winograd_bytes(double batch, double channels, double out_channels, double tiles) {
+  constexpr double kTransformed = 6 * 6 * sizeof(float);
+  return kTransformed * (batch * tiles * (channels + out_channels) + channels * out_channels);
+}
+
+bool is_by_winograd(const Measured& entry, Pass pass) {
+  if (pass != Pass::weight_gradient || entry.kind != kImages || entry.kernel != 3) return false;
+  if (entry.stride != 1 || entry.dilation != 1 || entry.groups != 1) return false;
+  const std::int64_t side = entry.side + 2 * entry.padding - 2;
+  return static_cast<double>(entry.weight_gradient) ==
+         winograd_bytes(entry.batch, entry.channels, entry.out_channels, tiles_of(side, side));
+}
+
+bool suits_winograd(const Convolution& call) {
+  const double element = call.type == 0 ? 4 : 2;
+  const bool is_square = call.bytes[1] == element * 9 * call.channels * call.out_channels;
+  return call.kind == kImages && is_square && call.kernel == 3 && call.stride == 1 &&
+         call.dilation == 1 && call.groups == 1 && call.tiles > 0;
+}
+
 // Returns the workspace under the assumption that cuDNN chooses the same kernel as for `entry`.
 std::uint64_t workspace_like(const Measured& entry, const Convolution& call, Pass pass) {
   const auto bytes = static_cast<double>(measured_bytes(entry, pass));
+  if (is_by_winograd(entry, pass) && suits_winograd(call)) {
+    return static_cast<std::uint64_t>(
+        winograd_bytes(call.batch, call.channels, call.out_channels, call.tiles));
+  }
   constexpr double kSmall = 4096;
   if (bytes < kSmall) return static_cast<std::uint64_t>(bytes);
   // The measured workspace probably holds copies of some operands. plimsoll guesses which operands:
@@ -210,8 +237,8 @@ double largest_padding(double channels, std::int64_t groups) {
 }
 
 // Estimates how large the workspace can be. The estimate has room for a copy of each operand in
-// another layout, and for other data of the kernels. It is too small for 2 % of the measured
-// workspaces.
+// another layout, and for other data of the kernels. It is too small for 3 % of the measured
+// workspaces of weight gradients, most of them Winograd's.
 std::uint64_t copies_of_all(const Convolution& call) {
   constexpr double kMiB = 1 << 20;
   const double in = largest_padding(call.channels, call.groups);
@@ -221,6 +248,11 @@ std::uint64_t copies_of_all(const Convolution& call) {
 }
 
 }  // namespace
+
+double tiles_of(std::int64_t height, std::int64_t width) {
+  constexpr std::int64_t kTile = 4;
+  return static_cast<double>((height + kTile - 1) / kTile * ((width + kTile - 1) / kTile));
+}
 
 SearchSettings& search_settings() {
   static SearchSettings settings;
@@ -255,6 +287,12 @@ UncertainMemory convolution_workspace(const Convolution& of, Pass pass, Plan pla
   // The fastest plan is often the plan that cuDNN's heuristics rank first. So the bounds include
   // the workspaces that were measured for the first plan.
   if (plan == Plan::fastest) include(neighbours_of(of, Plan::first));
+  // cuDNN often takes Winograd's algorithm for floats. The most similar entries may show another
+  // one, because no convolution with many and odd channels was measured.
+  if (pass == Pass::weight_gradient && of.type == 0 && !of.channels_last && suits_winograd(of)) {
+    const double bytes = winograd_bytes(of.batch, of.channels, of.out_channels, of.tiles);
+    memory.most = std::max(memory.most, static_cast<std::uint64_t>(bytes));
+  }
   if (!is_as_measured || !is_like(of, *found.entries[0])) {
     memory.least = 0;
     memory.most = std::max(memory.most, copies_of_all(of));

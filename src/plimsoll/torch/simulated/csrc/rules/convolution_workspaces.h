@@ -25,6 +25,7 @@ struct Convolution {
   bool channels_last = false;
   double batch = 1, channels = 1, side = 1, out_channels = 1;
   std::int64_t kernel = 1, stride = 1, groups = 1, dilation = 1;
+  double tiles = 0;  // squares of 4 by 4 that cover one output image; 0 if it is not an image
   Operands bytes{};
   bool has_usual_settings = true;  // cuDNN has the same settings as in the measurements
   std::string words;  // describes the convolution; made by `in_words` (measured_convolutions.h)
@@ -40,6 +41,9 @@ struct SearchSettings {
   bool empties_cache = true;
 };
 SearchSettings& search_settings();
+
+// Returns how many squares of 4 by 4 cover an image.
+double tiles_of(std::int64_t height, std::int64_t width);
 
 // Returns the workspace of cuDNN's first plan for exactly this convolution on an H200; none if it
 // was not measured.

@@ -81,6 +81,40 @@ void columns(Call& call) {
   call.set_shape(0, storage.as_strided(result.sizes(), result.strides()));
 }
 
+// Takes memory for a contiguous copy if elements of the tensor share addresses, as after `expand`.
+void copy_if_expanded(Call& call, const at::Tensor& tensor) {
+  if (std::ranges::count(tensor.strides(), 0) != 0) copy_unless_contiguous(call, tensor);
+}
+
+// Simulates cudnn_grid_sampler(input, grid). PyTorch calls it for floats, if `grid_sample`
+// interpolates linearly, pads with zeros and aligns corners.
+void grid_sampler(Call& call) {
+  const at::Tensor input = call.tensor(0);
+  const at::Tensor grid = call.tensor(1);
+  copy_if_expanded(call, input);
+  copy_unless_contiguous(call, grid);
+  call.set_shape(0, meta_empty({input.size(0), input.size(1), grid.size(1), grid.size(2)},
+                               input.scalar_type()));
+  call.allocate(0);
+}
+
+// Simulates cudnn_grid_sampler_backward(input, grid, grad_output).
+void grid_sampler_backward(Call& call) {
+  copy_if_expanded(call, call.tensor(0));
+  copy_unless_contiguous(call, call.tensor(1));
+  copy_if_expanded(call, call.tensor(2));
+  for (const std::size_t result : {0, 1}) {
+    call.set_shape(result, meta_contiguous(call.tensor(result)));
+    call.allocate(result);
+  }
+}
+
+// Simulates the gradient of fractional_max_pool3d, which has the input's sizes.
+void fractional_pool_backward(Call& call) {
+  call.set_shape(0, meta_contiguous(call.tensor(1)));
+  call.allocate(0);
+}
+
 const RuleTable kImageRules{
     {"upsample_nearest2d", upsample},
     {"_upsample_nearest_exact2d", upsample},
@@ -97,6 +131,9 @@ const RuleTable kImageRules{
     {"unfold_backward", unfold_backward},
     {"im2col", columns},
     {"col2im", columns},
+    {"cudnn_grid_sampler", grid_sampler},
+    {"cudnn_grid_sampler_backward", grid_sampler_backward},
+    {"fractional_max_pool3d_backward", fractional_pool_backward},
 };
 
 }  // namespace

@@ -16,6 +16,8 @@ at::Tensor like(const at::Tensor& tensor) { return at::empty_like(meta_like(tens
 
 void like_first(Call& call) { call.set_shape(0, like(call.tensor(0))); }
 
+void like_first_contiguous(Call& call) { call.set_shape(0, meta_contiguous(call.tensor(0))); }
+
 void like_second_contiguous(Call& call) {
   const at::Tensor input = call.tensor(1);
   call.set_shape(0, meta_contiguous(input));
@@ -122,6 +124,7 @@ void semi_structured(Call& call) {
 }
 
 const RuleTable kShapesRules{
+    {"_standard_gamma", like_first_contiguous},
     {"_standard_gamma_grad", like_first},
     {"_dirichlet_grad", like_first},
     {"fake_quantize_per_tensor_affine_cachemask", fake_quantize},

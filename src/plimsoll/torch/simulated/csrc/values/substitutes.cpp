@@ -3,6 +3,8 @@
 #include <ATen/ops/convolution.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/full_like.h>
+#include <ATen/ops/grid_sampler_2d.h>
+#include <ATen/ops/grid_sampler_2d_backward.h>
 #include <ATen/ops/logsumexp.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/native_batch_norm.h>
@@ -49,7 +51,7 @@ void leave(const Call& call, torch::jit::Stack& stack, const std::vector<Tensor>
 void convolve(const Call& call, torch::jit::Stack& stack, bool transposed) {
   const Named of(call, take(stack));
   const std::vector<std::int64_t> padding = of["padding"].toIntVector();
-  const bool is_depthwise = call.info().plain_name == "_conv_depthwise2d";
+  const bool is_depthwise = call.info().plain_name.find("depthwise") != std::string::npos;
   const std::vector<std::int64_t> more = transposed ? of["output_padding"].toIntVector()
                                                     : std::vector<std::int64_t>(padding.size(), 0);
   const Tensor from = of.tensor("self");
@@ -61,6 +63,26 @@ void convolve(const Call& call, torch::jit::Stack& stack, bool transposed) {
 void convolution(const Call& call, torch::jit::Stack& stack) { convolve(call, stack, false); }
 void transposed_convolution(const Call& call, torch::jit::Stack& stack) {
   convolve(call, stack, true);
+}
+
+// --- grids
+// -----------------------------------------------------------------------------------------
+
+constexpr std::int64_t kLinear = 0, kZeros = 0;  // what cuDNN's sampler interpolates and pads with
+
+void sample_grid(const Call& call, torch::jit::Stack& stack) {
+  const Named of(call, take(stack));
+  leave(call, stack,
+        {at::grid_sampler_2d(of.tensor("self"), of.tensor("grid"), kLinear, kZeros,
+                             /*align_corners=*/true)});
+}
+
+void sample_grid_backward(const Call& call, torch::jit::Stack& stack) {
+  const Named of(call, take(stack));
+  const auto [input, grid] = at::grid_sampler_2d_backward(
+      of.tensor("grad_output"), of.tensor("self"), of.tensor("grid"), kLinear, kZeros,
+      /*align_corners=*/true, {true, true});
+  leave(call, stack, {input, grid});
 }
 
 // --- batch normalization -------------------------------------------------------------------------
@@ -237,6 +259,9 @@ constexpr Row kRows[] = {
     {"cudnn_convolution", convolution},
     {"cudnn_convolution_transpose", transposed_convolution},
     {"_conv_depthwise2d", convolution},
+    {"conv_depthwise3d", convolution},
+    {"cudnn_grid_sampler", sample_grid},
+    {"cudnn_grid_sampler_backward", sample_grid_backward},
     {"cudnn_batch_norm", batch_norm},
     {"_embedding_bag", embedding_bag},
     {"cudnn_batch_norm_backward", batch_norm_backward},
