@@ -191,7 +191,7 @@ def test_cudnns_attention_takes_a_gradient_with_strides_of_its_own() -> None:
     for head in heads:
         head.requires_grad_()
 
-    def backward(gradient: torch.Tensor) -> int:
+    def backward(gradient: Any) -> int:
         with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.CUDNN_ATTENTION):
             result = functional.scaled_dot_product_attention(*heads)
         needed = taken(lambda: result.backward(gradient))
