@@ -32,8 +32,10 @@ WORKSPACES = (
     "plimsoll estimates its workspace from similar convolutions, as this one was not measured",
     "plimsoll estimates its workspace from an H100's, as no card like this one was measured",
     "cudnn.benchmark keeps the fastest plan, which differs from run to run",
+    "plimsoll estimates its workspace from that of float32, as other types were not measured",
 )
-"""The assumptions about cuDNN's workspaces. The texts are from rules/convolution.cpp."""
+"""The assumptions about cuDNN's workspaces. The texts are from rules/convolution.cpp,
+rules/convolution_workspaces.h and rules/normalization.cpp."""
 DECIDES = {
     **dict.fromkeys(SIZES_BY_DATA, "the data"),
     **dict.fromkeys(WORKSPACES, "cuDNN's workspaces"),

@@ -19,6 +19,7 @@
 #include "execute/run.h"
 #include "execute/virtual_tensors.h"
 #include "layouts/layouts.h"
+#include "rules/cudnn_rnn.h"
 
 namespace plimsoll::simulated {
 namespace {
@@ -180,6 +181,7 @@ void register_kernels() {
       new torch::Library(torch::Library::IMPL, "_", c10::DispatchKey::CUDA, __FILE__, __LINE__);
   fallback->fallback(torch::CppFunction::makeFromBoxedFunction<&simulate>());
   simulate_all_but(add_written_out());
+  add_recurrent_autocast();
   register_layouts();
   listen_for_operators();
 }

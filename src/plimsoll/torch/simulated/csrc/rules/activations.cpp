@@ -1,5 +1,8 @@
 // Rules for softmax and for pointwise operations that take memory besides their results. The memory
 // holds a copy or a product of operands, a mask, or a number that the kernel reads on the device.
+#include <ATen/ops/mul.h>
+
+#include "device/tensors.h"
 #include "rules/rules.h"
 
 namespace plimsoll::simulated {
@@ -15,11 +18,21 @@ void log_softmax_backward(Call& call) {
   for (const std::size_t argument : {0, 1}) copy_unless_contiguous(call, call.tensor(argument));
 }
 
+// Returns the product of two operands as a tensor without memory, in TensorIterator's layout.
+at::Tensor product_of(const at::Tensor& first, const at::Tensor& second) {
+  return at::mul(meta_like(first), meta_like(second));
+}
+
+// The kernel multiplies the gradient by the output, in the layout that TensorIterator gives the
+// product, and then needs product and output to be contiguous
+// (aten/src/ATen/native/cuda/SoftMax.cu).
 void softmax_backward(Call& call) {
   call.allocate_all();
   const at::Tensor grad = call.tensor(0);
-  call.temporary(bytes_of(grad));  // the gradient times the output
-  copy_unless_contiguous(call, call.tensor(1));
+  const at::Tensor output = call.tensor(1);
+  call.temporary(bytes_of(grad));
+  copy_unless_contiguous(call, product_of(grad, output));
+  copy_unless_contiguous(call, output);
 }
 
 // log_sigmoid: the second result is empty on a GPU; only the CPU's kernel fills it.

@@ -84,8 +84,6 @@ Convolution describe(const Tensor& input, const Tensor& weight, const Tensor& ou
 // size of a workspace. prediction/assumed.py has the same texts.
 constexpr std::string_view kNotMeasured =
     "plimsoll estimates its workspace from similar convolutions, as this one was not measured";
-constexpr std::string_view kOtherChip =
-    "plimsoll estimates its workspace from an H100's, as no card like this one was measured";
 constexpr std::string_view kSearched =
     "cudnn.benchmark keeps the fastest plan, which differs from run to run";
 

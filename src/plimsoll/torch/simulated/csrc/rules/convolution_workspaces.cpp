@@ -51,11 +51,13 @@ std::int64_t measured_bytes(const Measured& entry, Pass pass) {
                                         : entry.weight_gradient;
 }
 
-// Returns the operands' bytes after padding the channels to multiples of `step`, as cuDNN does to
-// fill its vectors.
-Operands padded(const Operands& bytes, double channels, double out_channels, double step) {
-  const double in = std::ceil(channels / step) * step / channels;
-  const double out = std::ceil(out_channels / step) * step / out_channels;
+// Returns the operands' bytes after padding the channels of each group to multiples of `step`, as
+// cuDNN does to fill its vectors.
+Operands padded(const Operands& bytes, double channels, double out_channels, double groups,
+                double step) {
+  const double whole = step * groups;
+  const double in = std::ceil(channels / whole) * whole / channels;
+  const double out = std::ceil(out_channels / whole) * whole / out_channels;
   return {bytes[0] * in, bytes[1] * in * out, bytes[2] * out};
 }
 
@@ -86,7 +88,13 @@ double distance(const Convolution& call, const Measured& entry) {
     return groups == 1 ? 0 : groups == channels ? 1 : 2;
   };
   const double vector = call.type == 0 ? 4 : 8;  // elements per 16 bytes
-  const auto is_aligned = [vector](double channels) { return std::fmod(channels, vector) == 0; };
+  const auto is_aligned = [vector](double channels, double groups, double inputs) {
+    return std::fmod(groups == inputs ? channels : channels / groups, vector) == 0;
+  };
+  const auto alignment = [is_aligned](double channels, double out_channels, double groups) {
+    return std::pair(is_aligned(channels, groups, channels),
+                     is_aligned(out_channels, groups, channels));
+  };
   double total = ratio(call.batch, entry.batch) + ratio(call.channels, entry.channels) +
                  2 * ratio(call.side, entry.side) + ratio(call.out_channels, entry.out_channels);
   if (call.kernel != entry.kernel) {
@@ -100,8 +108,10 @@ double distance(const Convolution& call, const Measured& entry) {
       group_class(entry.groups, entry.channels)) {
     total += 40;
   }
-  if (is_aligned(call.channels) != is_aligned(entry.channels)) total += 10;
-  if (is_aligned(call.out_channels) != is_aligned(entry.out_channels)) total += 10;
+  const auto here = alignment(call.channels, call.out_channels, static_cast<double>(call.groups));
+  const auto there = alignment(entry.channels, entry.out_channels, entry.groups);
+  if (here.first != there.first) total += 10;
+  if (here.second != there.second) total += 10;
   return total;
 }
 
@@ -193,8 +203,10 @@ std::uint64_t workspace_like(const Measured& entry, const Convolution& call, Pas
   double best_bytes = 0;
   double here = 0;
   for (const double step : {1.0, 4.0, 8.0}) {
-    const Operands old_bytes = padded(there, entry.channels, entry.out_channels, step);
-    const Operands new_bytes = padded(call.bytes, call.channels, call.out_channels, step);
+    const Operands old_bytes =
+        padded(there, entry.channels, entry.out_channels, entry.groups, step);
+    const Operands new_bytes = padded(call.bytes, call.channels, call.out_channels,
+                                      static_cast<double>(call.groups), step);
     for (int set = 1; set < 8; ++set) {
       double old_sum = 0;
       double new_sum = 0;
@@ -223,16 +235,18 @@ bool is_like(const Convolution& call, const Measured& entry) {
   const bool has_like_groups =
       is_grouped ? call.groups == entry.groups : (call.groups == 1) == (entry.groups == 1);
   return are_of_one_sort(call, entry) && has_like_groups && call.stride == entry.stride &&
-         call.kernel == entry.kernel &&
+         call.kernel == entry.kernel && call.dilation == entry.dilation &&
          per_pair * static_cast<double>(call.groups) == weights * entry.groups;
 }
 
 // Returns the factor by which the largest padding of channels enlarges an operand. cuDNN pads the
-// channels of each group: an H200 pads groups of 5, 10 and 20 channels to 8, 16 and 32 channels.
-double largest_padding(double channels, std::int64_t groups) {
+// channels of each group: an H200 pads groups of 5, 10 and 20 channels to 8, 16 and 32 channels. In
+// the tables, only float32 pads the single channels of depthwise convolutions.
+double largest_padding(const Convolution& call, double channels) {
   constexpr double kStep = 8;
-  const double of_group = channels / static_cast<double>(groups);
-  if (groups == 1 || of_group <= 1) return std::ceil(channels / kStep) * kStep / channels;
+  const double of_group = channels / static_cast<double>(call.groups);
+  if (call.groups == 1) return std::ceil(channels / kStep) * kStep / channels;
+  if (of_group <= 1) return call.type == 0 ? kStep / 2 : 1;
   return std::exp2(std::ceil(std::log2(std::max(of_group, kStep)))) / of_group;
 }
 
@@ -241,8 +255,8 @@ double largest_padding(double channels, std::int64_t groups) {
 // workspaces of weight gradients, most of them Winograd's.
 std::uint64_t copies_of_all(const Convolution& call) {
   constexpr double kMiB = 1 << 20;
-  const double in = largest_padding(call.channels, call.groups);
-  const double out = largest_padding(call.out_channels, call.groups);
+  const double in = largest_padding(call, call.channels);
+  const double out = largest_padding(call, call.out_channels);
   const double copies = call.bytes[0] * in + call.bytes[1] * in * out + call.bytes[2] * out;
   return static_cast<std::uint64_t>(copies + std::min(32 * kMiB, copies / 2 + kMiB));
 }

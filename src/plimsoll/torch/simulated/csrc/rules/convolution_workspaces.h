@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "chips/chip.h"
 #include "device/runtime.h"
@@ -30,6 +31,10 @@ struct Convolution {
   bool has_usual_settings = true;  // cuDNN has the same settings as in the measurements
   std::string words;  // describes the convolution; made by `in_words` (measured_convolutions.h)
 };
+
+// The report prints this text as an assumption. prediction/assumed.py has the same text.
+constexpr std::string_view kOtherChip =
+    "plimsoll estimates its workspace from an H100's, as no card like this one was measured";
 
 // A plan of cuDNN: the first one that its heuristics choose, the one with the largest workspace, or
 // the fastest one.

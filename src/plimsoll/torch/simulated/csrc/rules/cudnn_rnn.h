@@ -42,4 +42,7 @@ std::size_t workspace_bytes(const Network& net, bool is_forward);
 // Returns the bytes that the forward pass keeps for the backward pass.
 std::size_t reserve_bytes(const Network& net);
 
+// Registers what autocast does with a recurrent layer.
+void add_recurrent_autocast();
+
 }  // namespace plimsoll::simulated

@@ -122,6 +122,7 @@ const RuleTable kImageRules{
     {"_upsample_nearest_exact2d_backward", upsample},
     {"upsample_bilinear2d_backward", upsample},
     {"upsample_bicubic2d_backward", contiguous_gradient},
+    {"upsample_trilinear3d_backward", contiguous_gradient},
     {"_upsample_bilinear2d_aa", plain_layout},
     {"_upsample_bicubic2d_aa", plain_layout},
     {"_upsample_bilinear2d_aa_backward", contiguous_gradient},

@@ -1,15 +1,18 @@
 // Connects PyTorch's recurrent layers to the cuDNN operations. PyTorch calls cuDNN's layers
 // through function pointers (stubs), not through the dispatcher.
 #include <ATen/Context.h>
+#include <ATen/autocast_mode.h>
 #include <ATen/native/RNN.h>
 #include <ATen/ops/_cudnn_init_dropout_state.h>
 #include <ATen/ops/_cudnn_rnn.h>
 #include <ATen/ops/empty.h>
 #include <c10/core/DeviceGuard.h>
+#include <torch/library.h>
 
 #include <map>
 #include <mutex>
 #include <tuple>
+#include <vector>
 
 #include "rules/cudnn_rnn.h"
 #include "rules/rules.h"
@@ -43,6 +46,16 @@ Tensor dropout_state_of(const Tensor& input, double dropout, bool train) {
   return state.buffer;
 }
 
+// Returns a tensor of `sizes` that shares the buffer's memory from element `offset` on. To autograd
+// it is not a view.
+Tensor part_of(const Tensor& buffer, at::IntArrayRef sizes, std::int64_t offset) {
+  Tensor part = at::detail::make_tensor<c10::TensorImpl>(
+      c10::Storage(buffer.storage()), c10::DispatchKeySet(c10::DispatchKey::CUDA), buffer.dtype());
+  part.unsafeGetTensorImpl()->set_sizes_contiguous(sizes);
+  part.unsafeGetTensorImpl()->set_storage_offset(offset);
+  return part;
+}
+
 // Returns the one buffer of which all weights are views; undefined if the weights have separate
 // memory.
 Tensor flat_weights(at::TensorList weights, const Network& net) {
@@ -52,11 +65,60 @@ Tensor flat_weights(at::TensorList weights, const Network& net) {
   for (const Tensor& weight : weights) {
     if (weight.storage().unsafeGetStorageImpl() != storage || !weight.is_contiguous()) return {};
   }
-  Tensor buffer = at::detail::make_tensor<c10::TensorImpl>(
-      c10::Storage(weights[0].storage()), c10::DispatchKeySet(c10::DispatchKey::CUDA),
-      weights[0].dtype());
-  buffer.unsafeGetTensorImpl()->set_sizes_contiguous(static_cast<std::int64_t>(count));
-  return buffer;
+  return part_of(weights[0], static_cast<std::int64_t>(count), 0);
+}
+
+// Copies the weights in half precision into parts of a buffer: all matrices, then all biases.
+// Autograd records the copies.
+std::vector<Tensor> half_weights(const std::vector<Tensor>& weights, const Tensor& buffer) {
+  std::vector<std::int64_t> offsets(weights.size());
+  std::int64_t end = 0;
+  for (const bool is_bias : {false, true}) {
+    for (std::size_t i = 0; i < weights.size(); ++i) {
+      if ((weights[i].dim() == 1) != is_bias) continue;
+      offsets[i] = end;
+      end += weights[i].numel();
+    }
+  }
+  std::vector<Tensor> parts;
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    parts.push_back(part_of(buffer, weights[i].sizes(), offsets[i]));
+    parts.back().copy_(weights[i]);
+  }
+  return parts;
+}
+
+// Runs _cudnn_rnn under autocast, which uses half precision whatever type the program asks for
+// (aten/src/ATen/cudnn/AutocastRNN.cpp). A build without CUDA has no such kernel, and that of a
+// CUDA build calls cuDNN.
+void recurrent_under_autocast(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const c10::impl::ExcludeDispatchKeyGuard without(c10::DispatchKey::AutocastCUDA);
+  const std::size_t begin = stack->size() - op.schema().arguments().size();
+  const auto argument = [&](std::size_t index) -> c10::IValue& { return (*stack)[begin + index]; };
+  const auto number = [&](std::size_t index) {
+    return static_cast<std::size_t>(argument(index).toInt());
+  };
+  const std::vector<Tensor> weights = argument(1).toTensorVector();
+  const Tensor given = argument(3).isNone() ? Tensor() : argument(3).toTensor();
+  const Tensor& typed = given.defined() ? given : weights[0];
+  if (at::autocast::is_eligible(typed, c10::kCUDA) && typed.scalar_type() != at::kHalf) {
+    Network net;
+    net.input = static_cast<std::size_t>(argument(0).toTensor().size(-1));
+    net.mode = argument(6).toInt();
+    net.hidden = number(7);
+    net.projection = number(8);
+    net.layers = number(9);
+    net.directions = argument(13).toBool() ? 2 : 1;
+    const Tensor buffer = at::empty({static_cast<std::int64_t>(net.weights(true))},
+                                    weights[0].options().dtype(at::kHalf).requires_grad(false));
+    argument(1) = half_weights(weights, buffer);
+    argument(3) = buffer;
+  }
+  for (const std::size_t index : {0, 4, 5}) {
+    if (!argument(index).isTensor()) continue;
+    argument(index) = at::autocast::cached_cast(at::kHalf, argument(index).toTensor(), c10::kCUDA);
+  }
+  op.callBoxed(stack);
 }
 
 struct Layer {
@@ -148,4 +210,12 @@ void packed_rnn(Tensor& output, Tensor& hy, const Tensor& input, const Tensor& b
 }();
 
 }  // namespace
+
+void add_recurrent_autocast() {
+  static auto* const autocast = new torch::Library(
+      torch::Library::IMPL, "aten", c10::DispatchKey::AutocastCUDA, __FILE__, __LINE__);
+  autocast->impl("_cudnn_rnn",
+                 torch::CppFunction::makeFromBoxedFunction<&recurrent_under_autocast>());
+}
+
 }  // namespace plimsoll::simulated
