@@ -19,6 +19,8 @@ using Order = std::vector<std::uint32_t>;  // block numbers in the order of pack
 constexpr std::uint64_t kMostWork = 2'000'000'000;
 constexpr std::uint64_t kLeastTries = 2;
 constexpr std::uint64_t kMostTries = 300;
+// Bounds the work of one stacked order: the number of heights that are read.
+constexpr std::uint64_t kMostStackingWork = 200'000'000;
 constexpr Bytes kUnit = ProgramPlan::kAlignment;  // bytes times requests would not fit in 64 bits
 
 // Returns the end of the block that lives longest.
@@ -122,6 +124,10 @@ class Heights {
     }
     return most;
   }
+  // Returns about how many values `most` reads for a span of this length.
+  [[nodiscard]] static std::uint64_t work(std::uint32_t length) {
+    return length / kWidth + std::min<std::uint64_t>(length, kWidth);
+  }
   void raise(const TimeSpan& span, Bytes height) {
     for (std::size_t i = span.begin; i < span.end; ++i) values_[i] = height;
     if (span.is_empty()) return;
@@ -161,6 +167,7 @@ class Stack {
 
 // Stacks the blocks, and returns the order in which they were stacked. The next block is always one
 // that lies as low as any. If several lie equally low, the block with the largest key comes first.
+// Returns an empty order if the work would be more than `kMostStackingWork`.
 template <typename Key>
 Order stacking_order(std::span<const TimedBlock> blocks, Key key) {
   using Ranked = std::tuple<Bytes, Bytes, std::uint32_t>;  // height below, least key first, number
@@ -168,9 +175,12 @@ Order stacking_order(std::span<const TimedBlock> blocks, Key key) {
   for (std::uint32_t i = 0; i < blocks.size(); ++i) waiting.emplace(0, ~key(blocks[i]), i);
   Stack stack(end_of(blocks));
   Order order;
+  std::uint64_t work = 0;
   while (!waiting.empty()) {
     const auto [height, rank, number] = waiting.top();
     waiting.pop();
+    work += Heights::work(blocks[number].live.length());
+    if (work > kMostStackingWork) return {};
     // Heights never fall, so an old height is at most the height of today.
     const Bytes now = stack.height_under(blocks[number]);
     if (now > height) {
@@ -212,6 +222,7 @@ class Tries {
   void try_stacked_by(Key key) {
     if (is_done()) return;
     const Order order = stacking_order(blocks_, key);
+    if (order.empty()) return;
     Packing packing = try_order(order);
     if (packing.height < best_.height) keep(std::move(packing), order, {packing.height, 0});
   }

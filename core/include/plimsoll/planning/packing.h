@@ -24,7 +24,8 @@
 //   previous area move to the front.
 //
 // The time of a try grows with the square of the number of blocks: 50 ms for 10,000. Programs with
-// many blocks get fewer tries.
+// many blocks get fewer tries, and no stacked order that would take seconds. All tries together
+// take about 4 s at most for 10,000 blocks.
 #pragma once
 
 #include <cstdint>
