@@ -185,7 +185,9 @@ def _causes(
     def find() -> list[Cause]:
         devices = {each.device: each.peak.allocated_bytes for each in used}
         notes = notes_of(simulation, devices)
-        return causes_of(gpu.run, peak, gpu.device, notes, simulation.watchers)
+        return causes_of(
+            gpu.run, peak, gpu.device, notes, simulation.watchers, room_bytes=gpu.room_bytes
+        )
 
     return simulation.watchers.guarded("the causes of its memory", find)() or []
 
@@ -197,8 +199,7 @@ def _on_other_cards(simulation: Simulation, labels: BlockLabels) -> list[dict[st
 
 
 def _uncertain_peaks(simulation: Simulation, gpu: _UsedGpu) -> UncertainPeaks:
-    room = gpu.headroom_bytes + gpu.peak.reserved_bytes
-    return uncertain_peaks(simulation, gpu.device, gpu.peak, room)
+    return uncertain_peaks(simulation, gpu.device, gpu.peak, gpu.room_bytes)
 
 
 def _with_rounding(by_category: dict[str, int], allocated_bytes: int) -> dict[str, int]:
@@ -345,6 +346,11 @@ class _UsedGpu:
     nccl_bytes: int
     card_bytes: int
     headroom_bytes: int
+
+    @property
+    def room_bytes(self) -> int:
+        """The most that PyTorch's allocator could reserve on the GPU."""
+        return self.headroom_bytes + self.peak.reserved_bytes
 
     def use(self) -> GpuUse:
         """Returns the `GpuUse` of this GPU for a prediction."""
