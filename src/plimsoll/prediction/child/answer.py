@@ -95,6 +95,13 @@ def make_report(
     }
 
 
+def _most_context(simulation: Simulation, gpu: _UsedGpu) -> int | None:
+    """Returns the most that the context may take; None if its size is not an estimate."""
+    if simulation.setup.dedicated_bytes is not None:
+        return None  # the program gets these bytes, whatever its context takes
+    return simulation.profiles[gpu.device].most_context_bytes(gpu.context_bytes)
+
+
 def _least_context(simulation: Simulation, device: int) -> int:
     """Returns the least memory of CUDA's context in a process that has launched a kernel."""
     return simulation.profiles[device].context_with(["kernels"])
@@ -129,6 +136,7 @@ def _prediction(
         total_bytes=profile.total_bytes,
         used_bytes=setup.used_bytes,
         context_bytes=fullest.context_bytes,
+        context_most_bytes=_most_context(simulation, fullest),
         peak_allocated_bytes=fullest.peak.allocated_bytes,
         peak_reserved_bytes=fullest.peak.reserved_bytes,
         device_used_bytes=fullest.card_bytes,
