@@ -244,6 +244,98 @@ def test_a_limit_that_refused_is_to_be_raised_as_far_as_need_be(name: str, tmp_p
     assert all(one.serves_failed_requests for one in found.advice)
 
 
+@pytest.mark.parametrize("name", ["native", "elastic", "uncached"])
+def test_a_higher_limit_serves_what_failed(name: str, tmp_path: Path) -> None:
+    failing(limited(name, 0.3), tmp_path, "900MiB")
+    found = explain(tmp_path / "run.plim", limit="2GiB", advice=False)
+    assert (found.out_of_memory, found.served_requests) == ([], 1)
+    (failed,) = explain(tmp_path / "run.plim", limit="1.2GiB", advice=False).out_of_memory
+    assert (failed.recorded, failed.cause) == (True, "limit")
+
+
+def test_a_limit_is_not_raised_beyond_the_card(tmp_path: Path) -> None:
+    _, found = failing(limited("native", 0.3), tmp_path, "5GiB")
+    assert "limit" not in {one.kind for one in found.advice}
+
+
+@pytest.mark.parametrize("name", ["elastic", "uncached"])
+def test_a_limit_below_the_peak_tells_where_memory_runs_out(name: str, tmp_path: Path) -> None:
+    allocator = Allocator(SimulatedGpu("4GiB"), allocator=name)  # type: ignore[arg-type]
+    with record(tmp_path / "run.plim", allocator=allocator):
+        blocks = [allocator.malloc("50MiB") for _ in range(20)]
+        for block in blocks[::2]:
+            allocator.free(block)
+        allocator.malloc("300MiB")
+    found = explain(tmp_path / "run.plim", limit="700MiB")
+    (failed,) = found.out_of_memory
+    assert (failed.recorded, failed.cause, failed.reason) == (False, "limit", "too_little")
+    assert failed.asked_bytes == 50 * MiB
+    assert failed.allocated_bytes == 700 * MiB
+    assert found.reserved.reserved_bytes <= 700 * MiB
+    assert "went back to the driver" not in str(found)  # no free memory was cached
+    assert found.peak.allocated_bytes == 1000 * MiB
+    assert str(found).startswith(
+        f"The program does not fit in 700.00 MiB: out of memory at event {failed.event}; at"
+    )
+    assert found.advice
+    assert all(one.serves_failed_requests and one.saves_bytes >= 0 for one in found.advice)
+    fits = explain(tmp_path / "run.plim", limit="1GiB", advice=False)
+    assert fits.out_of_memory == []
+    assert fits.reserved == explain(tmp_path / "run.plim", advice=False).reserved
+
+
+def test_a_limit_makes_no_fragments_of_the_elastic_allocator_cached(tmp_path: Path) -> None:
+    with record(tmp_path / "run.plim", allocator=(allocator := elastic())):
+        blocks = [allocator.malloc((3 + number % 19) * 1_000_000) for number in range(100)]
+        for block in blocks[::2]:
+            allocator.free(block)
+        for _ in range(20):
+            allocator.malloc(40_000_000)
+    taken = explain(tmp_path / "run.plim", advice=False).reserved.reserved_bytes
+    found = explain(tmp_path / "run.plim", advice=False, limit=taken)
+    assert found.fits_limit
+    pinned = found.fragmentation.pinned_segments
+    assert pinned > 90
+    assert found.reserved.fragments_bytes > pinned * MiB
+    assert found.reserved.cached_bytes == found.fragmentation.movable_bytes
+    free = found.reserved.cached_bytes + found.reserved.fragments_bytes
+    assert free == found.fragmentation.free_bytes
+
+
+# --- replays that differ from the recording ------------------------------------------------------
+
+
+def test_where_the_replay_differs_the_recording_is_told() -> None:
+    allocator = Allocator(SimulatedGpu("4GiB"), conf="roundup_power2_divisions:2")
+    allocator.record_memory_history(stacks=True)
+    churn(allocator, 300)
+    recording = read_snapshot(pickle.dumps(allocator.memory_snapshot()))
+    other = Recording("other", recording.devices, {"PYTORCH_CUDA_ALLOC_CONF": ""})
+    found = explain(other, advice=False)
+    assert found.reserved.reserved_bytes == allocator.memory_stats()["reserved_bytes.all.peak"]
+    assert not found.reserved.exact
+    assert found.fragmentation.largest_request_bytes is None
+    assert found.num_alloc_retries is None
+    assert any("Reserved memory and its parts are as recorded" in note for note in found.notes)
+
+
+def test_what_was_returned_for_a_request_is_told_from_the_recording(tmp_path: Path) -> None:
+    allocator = Allocator(SimulatedGpu("1GiB"))
+    with record(tmp_path / "run.plim", allocator=allocator):
+        allocator.free(allocator.malloc("300MiB"))
+        allocator.malloc("600MiB")
+        with pytest.raises(OutOfMemoryError):
+            allocator.malloc("500MiB")
+    recording = read_recording(tmp_path / "run.plim")
+    (trace,) = recording.devices
+    past = RecordedPast(trace, find_lifetimes(trace), "native", "", "2.13")
+    (event,) = past.failures()
+    told = explain_failure(past, event, None, str)
+    (replayed,) = explain(recording, advice=False).out_of_memory
+    assert told.returned_bytes == 300 * MiB
+    assert told == replace(replayed, at=told.at)
+
+
 def test_a_peak_that_lasts_is_told_at_its_moment_with_the_most_live_memory(
     tmp_path: Path,
 ) -> None:
