@@ -39,6 +39,17 @@ def test_parameters_are_known_that_no_forward_pass_shows(tmp_path: Path) -> None
     assert "other" not in found
 
 
+def test_parameters_without_a_module_are_the_leaves_that_several_passes_reach(
+    tmp_path: Path,
+) -> None:
+    found = categories("updated_by_hand", tmp_path)
+    assert found["parameters"] == 2 * 4
+    assert found["gradients"] == 2 * 4 + 2  # of the weights, and of x
+    assert found["other"] == 2 * 4  # the momenta: nothing shows that they are optimizer state
+    assert found["activations"] == pytest.approx(4, rel=0.01)
+    assert "optimizer_state" not in found
+
+
 @pytest.mark.long
 def test_each_network_of_a_pair_has_its_state(tmp_path: Path) -> None:
     found = categories("gan", tmp_path)

@@ -336,6 +336,28 @@ def test_what_was_returned_for_a_request_is_told_from_the_recording(tmp_path: Pa
     assert told == replace(replayed, at=told.at)
 
 
+def test_a_peak_that_lasts_is_told_at_its_moment_with_the_most_live_memory(
+    tmp_path: Path,
+) -> None:
+    allocator = Allocator(SimulatedGpu("4GiB"))
+    with record(tmp_path / "run.plim", allocator=allocator):
+        for block in [allocator.malloc("100MiB") for _ in range(8)]:
+            allocator.free(block)
+        allocator.malloc("20MiB", stream=7)  # reserves the last part while little is live
+        live = [allocator.malloc("90MiB") for _ in range(8)]
+        allocator.free(live.pop())
+        allocator.malloc("60MiB")
+    found = explain(tmp_path / "run.plim", advice=False)
+    assert found.reserved.reserved_bytes == 820 * MiB
+    assert found.reserved.allocated_bytes == 740 * MiB
+    assert "Live tensors take 740.00 MiB of it; 80.00 MiB" in str(found).splitlines()[0]
+    recording = read_recording(tmp_path / "run.plim")
+    (trace,) = recording.devices
+    past = RecordedPast(trace, find_lifetimes(trace), "native", "", "2.13")
+    assert past.peak.event == found.reserved.event
+    assert past.peak.requested_bytes == 740 * MiB
+
+
 # --- snapshots without a history, and short searches --------------------------------------------
 
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-import numpy as np
+from dataclasses import replace
 
-from plimsoll.base.units import MiB
+import numpy as np
+import pytest
+
+from plimsoll.base.units import GiB, MiB
 from plimsoll.recordings.analysis.block_history import find_lifetimes
 from plimsoll.recordings.analysis.steps import Steps
 from plimsoll.recordings.causes.cause import Facts, Notes, Reserved
 from plimsoll.recordings.causes.reserved_peak import reserved_peak
 from plimsoll.recordings.causes.varied_sizes import varied_sizes
+from plimsoll.recordings.causes.wording import why
 from plimsoll.recordings.events import Action, Frame
 from tests.unit.test_analysis_steps import Program
 
@@ -70,6 +74,30 @@ def test_sizes_that_outgrow_what_is_cached_are_named() -> None:
     assert cause is not None
     assert cause.bytes == 204 * MiB
     assert "sizes at train.py:9 grow, from 100.00 MiB to 108.00 MiB" in cause.sentence
+
+
+@pytest.mark.parametrize(
+    ("room", "failed", "advises"),
+    [
+        (24 * GiB, False, False),
+        (24 * GiB, True, True),  # the program has a limit of its own
+        (2 * GiB, False, True),
+        (None, False, True),
+    ],
+)
+def test_settings_are_advised_unless_most_of_the_card_is_unused(
+    room: int | None, failed: bool, advises: bool
+) -> None:
+    program = Reserving()
+    boundaries = []
+    for size in (100, 104, 108):
+        program.free(program.malloc(size * MiB, reserves=True))
+        boundaries.append(len(program.events))
+    facts = replace(program.facts(boundaries), room_bytes=room, failed=failed)
+    cause = varied_sizes(facts)
+    assert cause is not None
+    assert (cause.change != "", cause.patch != "") == (advises, advises)
+    assert ("expandable_segments" in why(cause)) == advises
 
 
 def test_equal_sizes_explain_no_excess() -> None:

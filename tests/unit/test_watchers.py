@@ -64,6 +64,7 @@ WATCHERS = {
     "the tensors of modules",
     "the tensors of optimizers",
     "the tensors of the program",
+    "the leaves of a backward pass",
     "the number of its steps",
     "the time of steps",
     "what could be changed",

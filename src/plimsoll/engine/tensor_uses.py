@@ -3,7 +3,8 @@
 Hooks note a module when it gets a parameter or a buffer, and when it is moved, copied or loaded.
 The tensors of the module are examined at that moment, after each backward pass, before and after
 each optimizer step, and when the caller calls `look`. So parameters that were replaced or sharded,
-or whose module is never called, are found too.
+or whose module is never called, are found too. So are leaves of autograd that belong to no module,
+once a second backward pass reaches them.
 """
 
 from __future__ import annotations
@@ -47,10 +48,14 @@ class TensorUses:
         self._look_before_step = guarded("the tensors of optimizers", self._before_step)
         self._look_after_step = guarded("the state of optimizers", self._after)
         self._look_at_gradients = guarded("gradients after a backward pass", self._note_gradients)
+        self._look_at_leaves = guarded("the leaves of a backward pass", self._note_leaves)
         self._tell = tell
         self._step_ends = after_step
         self._modules: dict[int, weakref.ref[Any]] = {}
         self._parameters: dict[int, weakref.ref[Any]] = {}
+        # Leaves of backward passes that belong to no module or optimizer, and were found once.
+        self._leaves: dict[int, weakref.ref[Any]] = {}
+        self._backward_passes = 0
         # For each reported tensor, by its `id`: the tensor, and the address that was reported.
         self._said: dict[int, tuple[weakref.ref[Any], int]] = {}
         self._torch: Any = None
@@ -95,6 +100,7 @@ class TensorUses:
         before, after = outside_compilers(torch, self.before_step, self.after_step)
         optimizer.register_optimizer_step_pre_hook(before)
         optimizer.register_optimizer_step_post_hook(after)
+        _call_before(torch.autograd, "backward", self._look_at_leaves)
         _call_after(torch.autograd, "backward", lambda _: self._look_at_gradients())
         self._find_all()
 
@@ -138,8 +144,29 @@ class TensorUses:
         self._note_gradients()
 
     def _note_gradients(self) -> None:
-        for parameter in _living(self._parameters):
-            self._note_gradient(parameter)
+        for owners in (self._parameters, self._leaves):
+            for owner in _living(owners):
+                self._note_gradient(owner)
+
+    def _note_leaves(self, roots: Any) -> None:
+        """Finds the leaves that get gradients in a backward pass which is about to begin.
+
+        A leaf that several passes reach is a parameter, although it may belong to no module: an
+        input of one pass gets a gradient only once. Only the passes 1, 2, 4, 8 and so on are
+        examined, because that takes time.
+        """
+        self._backward_passes += 1
+        if self._backward_passes & (self._backward_passes - 1):
+            return
+        for leaf in _leaves_below(roots):
+            known = self._parameters.get(id(leaf))
+            if known is not None and known() is leaf:
+                continue
+            seen = self._leaves.get(id(leaf))
+            if seen is not None and seen() is leaf:
+                self._note_parameter(leaf)
+            else:
+                self._leaves[id(leaf)] = weakref.ref(leaf)
 
     def _note_gradient(self, parameter: Any) -> None:
         for name in ("grad", "main_grad"):  # Megatron uses main_grad
@@ -199,6 +226,32 @@ def _call_after(owner: Any, name: str, action: Callable[[Any], object]) -> None:
         return result
 
     setattr(owner, name, standing_in(original, call))
+
+
+def _call_before(owner: Any, name: str, action: Callable[[Any], object]) -> None:
+    """Wraps a function of PyTorch: before each call, `action` gets the call's first argument."""
+    original = getattr(owner, name)
+
+    def call(*arguments: Any, **named: Any) -> Any:
+        action(arguments[0] if arguments else named.get("tensors"))
+        return original(*arguments, **named)
+
+    setattr(owner, name, standing_in(original, call))
+
+
+def _leaves_below(roots: Any) -> Iterator[Any]:
+    """Yields the tensors to whose `grad` a backward pass from these tensors adds."""
+    several = roots if isinstance(roots, list | tuple) else [roots]
+    left = [getattr(root, "grad_fn", None) for root in several]
+    seen = set()
+    while left:
+        node = left.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if type(node).__name__ == "AccumulateGrad":
+            yield node.variable
+        left += [following for following, _ in node.next_functions]
 
 
 def _living(references: dict[int, weakref.ref[Any]]) -> Iterator[Any]:

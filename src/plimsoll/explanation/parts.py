@@ -52,7 +52,8 @@ class ReservedUse:
     `reserved_bytes == allocated_bytes + pending_bytes + cached_bytes + fragments_bytes`.
 
     Attributes:
-        event: The event of the peak.
+        event: The event of the peak. If reserved memory stays at its peak, this is the event with
+            the most live memory.
         step: The step of the event, from 0, or None.
         reserved_bytes: All reserved bytes.
         allocated_bytes: Bytes in live blocks, rounding included.

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, get_args
 
 from plimsoll.base.units import format_size
 from plimsoll.explanation.parts import AdviceCost
+from plimsoll.recordings.causes.cause import LEAST_FULL
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
     from plimsoll.recordings.causes.cause import Cause
 
 COSTS: tuple[AdviceCost, ...] = get_args(AdviceCost)
-LEAST_FULL = 0.1
-"""A program that uses less than this share of its card gets no advice on its allocator."""
 NEARLY_FULL = 0.9
 """Only a program that uses this share of its card or more gets advice to use host memory."""
 OF_THE_ALLOCATOR = ("setting", "limit", "elastic", "spill")

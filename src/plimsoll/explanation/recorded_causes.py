@@ -101,6 +101,7 @@ def _facts(usage: ExplainedUsage, uses: Iterable[GpuUse], *, failed: bool) -> Fa
             }
         ),
         failed=failed,
+        room_bytes=None if usage.device.card is None else usage.device.card.total_bytes,
     )
 
 
@@ -141,6 +142,8 @@ def with_savings(causes: Iterable[Cause], advice: Sequence[Advice]) -> list[Caus
 
 
 def _with_effect(cause: Cause, kinds: Collection[str], advice: Sequence[Advice]) -> Cause:
+    if not cause.change:
+        return cause
     tried = [one for one in advice if one.kind in kinds]
     served = [one.serves_failed_requests for one in tried]
     saved = [one.saves_bytes for one in tried if one.serves_failed_requests is None]

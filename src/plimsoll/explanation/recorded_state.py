@@ -12,15 +12,15 @@ Events do not show that part, so here it counts as a fragment.
 from __future__ import annotations
 
 from bisect import bisect_right
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from plimsoll import _core
 from plimsoll.base.errors import InputError
-from plimsoll.engine.replays.parts import PeakBreakdown
 from plimsoll.explanation.pieces import granules
-from plimsoll.explanation.state import Past
+from plimsoll.explanation.state import Past, fullest_moment
 from plimsoll.recordings.analysis.rounding import rounded_sizes
 from plimsoll.recordings.analysis.segments import find_segments
 from plimsoll.recordings.events import Action, EventBatch
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from plimsoll.engine.replays.parts import PeakBreakdown
     from plimsoll.recordings.analysis.lifetimes import Lifetimes
     from plimsoll.recordings.recording import DeviceTrace
 
@@ -101,10 +102,10 @@ class RecordedPast(Past):
         dedicated = self._level((ranges.size - ranges.shared).astype(np.int64))
         self.peak_allocated_bytes = 0  # unknown: events have requested sizes only
         self.peak_dedicated_bytes = int(dedicated.max(initial=0))
-        event = _served_at(self.trace, reserved)
+        event = fullest_moment(reserved, self._lifetimes, self._sizes)
         now = (ranges.start <= event) & (ranges.end > event)
         self.peak_shared_bytes = int(ranges.shared[now].sum())
-        self.peak = self._breakdown(event)
+        self.peak = self.breakdown(event)
 
     def _level(self, sizes: NDArray[np.int64]) -> NDArray[np.int64]:
         """Returns, for each event, how many bytes are reserved in the state after the event.
@@ -117,32 +118,14 @@ class RecordedPast(Past):
         np.add.at(change, self._ranges.end, -sizes)
         return np.cumsum(change[:count])
 
-    def _breakdown(self, event: int) -> PeakBreakdown:
-        reserved = active = pending = rounding = cached = 0
-        for unit in self.units(event):
-            free = 0
-            for block in unit.blocks:
-                if block.state == "inactive":
-                    free += block.size
-                    continue
-                active += block.size
-                rounding += max(block.size - block.requested, 0)
-                pending += block.size if block.state != "active_allocated" else 0
-            reserved += unit.total_size
-            # PyTorch's expandable segments can release any free part.
-            can_shrink = self._is_torch and unit.expandable
-            cached += free if can_shrink or free == unit.total_size else 0
-        if self._fragments is not None:
-            cached = max(reserved - active - self._fragments, 0)
-        return PeakBreakdown(
-            event=event,
-            reserved_bytes=reserved,
-            requested_bytes=active - rounding,
-            rounding_bytes=rounding,
-            split_bytes=reserved - active - cached,
-            cached_bytes=cached,
-            pending_free_bytes=pending,
-        )
+    def breakdown(self, event: int) -> PeakBreakdown:
+        """See `Past.breakdown`. The elastic allocator's own count of fragments comes first."""
+        found = super().breakdown(event)
+        if self._fragments is None:
+            return found
+        free = found.cached_bytes + found.split_bytes
+        cached = max(free - self._fragments, 0)
+        return replace(found, cached_bytes=cached, split_bytes=free - cached)
 
     def after(self, event: int) -> list[_core.SegmentInfo]:
         """See `Past.after`.
@@ -170,7 +153,7 @@ class RecordedPast(Past):
 
     def movable_bytes(self, event: int) -> int | None:
         """See `Past.movable_bytes`."""
-        return self._breakdown(event).cached_bytes if self.moves else None
+        return self.breakdown(event).cached_bytes if self.moves else None
 
     def _ranges_after(self, event: int) -> list[_Range]:
         ranges = self._ranges
@@ -263,24 +246,3 @@ def _events_about_segments(trace: DeviceTrace) -> tuple[NDArray[np.int64], Event
         parts.append(batch[rows])
         passed += len(batch)
     return np.concatenate([np.empty(0, np.int64), *numbers]), EventBatch.join(parts)
-
-
-def _served_at(trace: DeviceTrace, reserved: NDArray[np.int64]) -> int:
-    """Returns an event at which the reserved memory is at its peak.
-
-    The allocator reserves memory just before it serves the request that needs the memory. So the
-    result is the event of the first request after the peak is reached, if the reserved memory is
-    still at its peak then. Otherwise it is the first event at the peak.
-    """
-    if not len(reserved):
-        return -1
-    first = int(reserved.argmax())
-    passed = 0
-    for batch in trace.batches():
-        rows = np.flatnonzero(batch.action == Action.ALLOC) + passed
-        passed += len(batch)
-        rows = rows[rows >= first]
-        if len(rows):
-            event = int(rows[0])
-            return event if reserved[event] == reserved[first] else first
-    return first

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from plimsoll.base.printable import printable
 from plimsoll.base.units import format_count, format_size
 from plimsoll.prediction.assumed import STARTED_PROGRAM
+from plimsoll.prediction.little_room import context_doubt
 from plimsoll.prediction.step_growth import growth_bytes, steady_from
 
 if TYPE_CHECKING:
@@ -47,6 +48,13 @@ def caveats_of_run(p: PredictionParts) -> Iterator[str]:
     unseen = [each.operation for each in p.assumptions if each.what == STARTED_PROGRAM]
     if unseen:
         yield unseen_text(unseen)
+
+
+def caveats_of_fit(p: PredictionParts) -> Iterator[str]:
+    """Yields the sentences of `caveats_of_run`, and before them a doubt about the context."""
+    if (doubt := context_doubt(p)) is not None:
+        yield f"It may not fit: {doubt}."
+    yield from caveats_of_run(p)
 
 
 PIECES = "the card has enough free memory for the peak, but in pieces that are too small"

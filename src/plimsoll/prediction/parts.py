@@ -197,6 +197,8 @@ class PredictionParts:
         torch: PyTorch's version.
         total_bytes: The part of the card's memory that the program can have.
         context_bytes: The memory of CUDA's context on the card.
+        context_most_bytes: The most that the context may take if `context_bytes` is an estimate;
+            None if a context was measured on such a card.
         nccl_bytes: NCCL's memory on the card, outside PyTorch's allocator: the middle of
             `nccl_range_bytes`.
         nccl_range_bytes: The least and the most that NCCL may take; None if it takes nothing.
@@ -340,6 +342,7 @@ class PredictionParts:
     causes: list[Cause] = field(default_factory=list)
     serving: ServingUse | None = None
     fewer_steps: FewerSteps | None = None
+    context_most_bytes: int | None = None
 
     @property
     def room_bytes(self) -> int:

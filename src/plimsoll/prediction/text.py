@@ -35,6 +35,7 @@ from plimsoll.prediction.caveats import (
 )
 from plimsoll.prediction.gpu_rows import gpu_rows
 from plimsoll.prediction.job_text import card_of, is_job, job_verdict, rate_text, shared_card_rows
+from plimsoll.prediction.little_room import context_doubt, spare_caveats, spare_words
 from plimsoll.prediction.serving_text import serving_lines, serving_verdict, serving_why
 from plimsoll.prediction.step_growth import STEPS, growth_bytes, steady_from
 from plimsoll.prediction.trials.written import shown
@@ -141,7 +142,8 @@ def verdict_words(p: PredictionParts, follow: Sequence[str]) -> dict[str, str | 
     else:
         why_it_is = (_why(p) or headline(p)).removeprefix("Why: ")
     next_step = _patch(p) or (shlex.join(follow) if follow else None)
-    return {"why": why_it_is, "caveats": list(caveats(p)), "next": next_step}
+    says = [*spare_caveats(p), *caveats(p)]
+    return {"why": why_it_is, "caveats": says, "next": next_step}
 
 
 def _why(p: PredictionParts) -> str | None:
@@ -241,17 +243,19 @@ def headline(p: PredictionParts) -> str:
     where = card_of(p)
     if p.fits is None:
         return f"Whether {p.script} fits on {where} is not known: {p.why_unknown}"
-    verdict = "fits" if p.fits else "does not fit"
+    doubt = context_doubt(p)
+    verdict = "does not fit" if not p.fits else "fits" if doubt is None else "may not fit"
     if (serving := serving_verdict(p)) is not None:
         return f"{p.script} {verdict} on {where}: {serving}"
     left = "to spare" if p.headroom_bytes >= 0 else "too little"
     so_far = " so far" if p.stopped else ""
-    spare = f"{format_size(abs(p.headroom_bytes))} {left}"
+    spare = spare_words(p) if p.fits else f"{format_size(abs(p.headroom_bytes))} {left}"
     fullest = _fullest_of_several(p)
     if fullest is not None:
         which = "the least" if p.headroom_bytes >= 0 else "the worst"
         spare += f" on GPU {fullest.device}, {which} of its {len(p.devices)} GPUs"
-    return f"{p.script} {verdict} on {where}{so_far}: {spare}"
+    why_not = "" if doubt is None else f", and {doubt}"
+    return f"{p.script} {verdict} on {where}{so_far}: {spare}{why_not}"
 
 
 def _fullest_of_several(p: PredictionParts) -> GpuUse | None:

@@ -95,6 +95,13 @@ def make_report(
     }
 
 
+def _most_context(simulation: Simulation, gpu: _UsedGpu) -> int | None:
+    """Returns the most that the context may take; None if its size is not an estimate."""
+    if simulation.setup.dedicated_bytes is not None:
+        return None  # the program gets these bytes, whatever its context takes
+    return simulation.profiles[gpu.device].most_context_bytes(gpu.context_bytes)
+
+
 def _least_context(simulation: Simulation, device: int) -> int:
     """Returns the least memory of CUDA's context in a process that has launched a kernel."""
     return simulation.profiles[device].context_with(["kernels"])
@@ -129,6 +136,7 @@ def _prediction(
         total_bytes=profile.total_bytes,
         used_bytes=setup.used_bytes,
         context_bytes=fullest.context_bytes,
+        context_most_bytes=_most_context(simulation, fullest),
         peak_allocated_bytes=fullest.peak.allocated_bytes,
         peak_reserved_bytes=fullest.peak.reserved_bytes,
         device_used_bytes=fullest.card_bytes,
@@ -185,7 +193,9 @@ def _causes(
     def find() -> list[Cause]:
         devices = {each.device: each.peak.allocated_bytes for each in used}
         notes = notes_of(simulation, devices)
-        return causes_of(gpu.run, peak, gpu.device, notes, simulation.watchers)
+        return causes_of(
+            gpu.run, peak, gpu.device, notes, simulation.watchers, room_bytes=gpu.room_bytes
+        )
 
     return simulation.watchers.guarded("the causes of its memory", find)() or []
 
@@ -197,8 +207,7 @@ def _on_other_cards(simulation: Simulation, labels: BlockLabels) -> list[dict[st
 
 
 def _uncertain_peaks(simulation: Simulation, gpu: _UsedGpu) -> UncertainPeaks:
-    room = gpu.headroom_bytes + gpu.peak.reserved_bytes
-    return uncertain_peaks(simulation, gpu.device, gpu.peak, room)
+    return uncertain_peaks(simulation, gpu.device, gpu.peak, gpu.room_bytes)
 
 
 def _with_rounding(by_category: dict[str, int], allocated_bytes: int) -> dict[str, int]:
@@ -345,6 +354,11 @@ class _UsedGpu:
     nccl_bytes: int
     card_bytes: int
     headroom_bytes: int
+
+    @property
+    def room_bytes(self) -> int:
+        """The most that PyTorch's allocator could reserve on the GPU."""
+        return self.headroom_bytes + self.peak.reserved_bytes
 
     def use(self) -> GpuUse:
         """Returns the `GpuUse` of this GPU for a prediction."""

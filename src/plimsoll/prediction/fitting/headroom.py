@@ -1,19 +1,14 @@
-"""The part of a card that stays free, and the warning if it is very small."""
+"""The part of a card that must stay free."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from plimsoll.base.errors import InputError
-from plimsoll.base.units import format_size, parse_size
+from plimsoll.base.units import parse_size
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-LITTLE = 0.01
-"""If a plan leaves less than this share of the memory free, it may not fit in another run."""
 _PERCENT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*%\s*")
 
 
@@ -49,18 +44,3 @@ class Headroom:
     def of(self, total_bytes: int) -> int:
         """Returns the bytes that must stay free on a card with this memory."""
         return self.size_bytes + round(self.part * total_bytes)
-
-
-def thin_line(left_bytes: int, whole_bytes: int, *, of: str) -> Iterator[str]:
-    """Yields a warning if so little memory stays free that another run may not fit.
-
-    Args:
-        left_bytes: The free memory.
-        whole_bytes: The whole memory.
-        of: The name of the whole memory in the warning, such as "the card".
-    """
-    if 0 <= left_bytes < LITTLE * whole_bytes:
-        yield (
-            f"  only {format_size(left_bytes)} to spare, {left_bytes / whole_bytes:.1%} of {of}; "
-            "--headroom 5% leaves more"
-        )

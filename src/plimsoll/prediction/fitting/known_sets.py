@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from plimsoll.base.units import MiB
-from plimsoll.prediction.fitting.headroom import LITTLE
+from plimsoll.prediction.little_room import LITTLE
 
 if TYPE_CHECKING:
     from plimsoll.prediction.fitting.attempts import Attempt, Changes

@@ -10,7 +10,7 @@ from rich.text import Text
 from plimsoll.base.layout import IN_A_PIPE, Verbatim, paragraphs
 from plimsoll.base.units import format_count, format_seconds, format_size, size_row
 from plimsoll.prediction.fitting.front_picture import front_keys, front_picture
-from plimsoll.prediction.fitting.headroom import thin_line
+from plimsoll.prediction.little_room import thin_line
 from plimsoll.prediction.plot import Picture, plot
 from plimsoll.prediction.text import host_row, kept_apart_lines
 

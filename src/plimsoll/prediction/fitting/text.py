@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from plimsoll.base.layout import paragraphs
 from plimsoll.base.units import format_seconds, format_size
-from plimsoll.prediction.fitting.headroom import thin_line
 from plimsoll.prediction.job_text import rate_text
+from plimsoll.prediction.little_room import thin_line
 from plimsoll.prediction.parts import INTERRUPTED
 from plimsoll.prediction.text import kept_apart_lines, written_lines
 

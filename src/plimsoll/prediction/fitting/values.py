@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from plimsoll.base.errors import InputError
 from plimsoll.base.standard_error import stderr_bytes
-from plimsoll.prediction.caveats import caveats_of_run
+from plimsoll.prediction.caveats import caveats_of_fit
 from plimsoll.prediction.fitting.accepted_steps import accepted_step
 from plimsoll.prediction.fitting.bracket import MOST_RUNS, Bracket, Point, Try
 from plimsoll.prediction.fitting.headroom import Headroom
@@ -267,7 +267,7 @@ class _Search:
             self._trials[each.value] = replace(
                 before, fits=fits, step_seconds=None, samples_per_second=None,
                 why_unknown=found.why_unknown if found.fits is None else None,
-                caveats=list(caveats_of_run(found)),
+                caveats=list(caveats_of_fit(found)),
             )  # fmt: skip
             return
         self._trials[each.value] = Trial(
@@ -282,7 +282,7 @@ class _Search:
             steps=len(found.step_peaks_bytes),
             samples_per_second=found.samples_per_second if fits else None,
             why_unknown=found.why_unknown if found.fits is None else None,
-            caveats=list(caveats_of_run(found)),
+            caveats=list(caveats_of_fit(found)),
         )
 
     def _point(self, each: Try, found: Prediction) -> Point:

@@ -12,7 +12,7 @@ from plimsoll.base.files import check_can_be_made
 from plimsoll.base.script_file import module_file
 from plimsoll.base.units import format_size, parse_memory
 from plimsoll.engine.gpus.profiles import gpu_profile
-from plimsoll.prediction.caveats import caveats_of_run
+from plimsoll.prediction.caveats import caveats_of_fit
 from plimsoll.prediction.distinct import find_roles
 from plimsoll.prediction.fitting.applied_script import write_applied
 from plimsoll.prediction.fitting.attempts import Attempts
@@ -260,7 +260,7 @@ class _Found:
             seconds=0.0,
             kept_apart=self._kept_apart(),
             not_kept=each_once([run.not_kept, base.prediction.not_kept]),
-            caveats=list(caveats_of_run(run)),
+            caveats=list(caveats_of_fit(run)),
         )
 
     def _kept_apart(self) -> KeptApart | None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from plimsoll.base.layout import Verbatim, paragraphs, table
 from plimsoll.base.units import format_size
-from plimsoll.prediction.fitting.headroom import thin_line
+from plimsoll.prediction.little_room import thin_line
 from plimsoll.prediction.parts import INTERRUPTED
 from plimsoll.prediction.recipes.served import VLLM, given, served_title
 from plimsoll.prediction.serving.engine_trials import with_settings

@@ -108,6 +108,10 @@ class _Rules:
         self._passes = self._is[Place.FORWARD] | self._is[Place.PROGRAM]
         backward = self._is[Place.BACKWARD] | self._is[Place.RECOMPUTED]
         self._backward_starts = lifetimes.start[backward]
+        if not len(known):
+            self._crossed = np.where(
+                self._is[Place.PROGRAM], _passes_crossed(lifetimes, backward), 0
+            )
         reached = np.union1d(self._backward_starts, np.array(failures, dtype=np.int64))
         # `reached` has the events at which a backward pass allocates or a request fails. A failed
         # request may have prevented a backward pass. A block survives if it is still live at
@@ -283,6 +287,26 @@ class _Rules:
         )
         self._result[found[first]] = NUMBER["workspaces"]
         self._name("other", (blocks.start < 0) & (blocks.stack == 0))
+
+
+def _passes_crossed(lifetimes: Lifetimes, backward: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Returns the number of backward passes that end during each block's life.
+
+    A program that updates its parameters by hand has no steps, but it has backward passes. A pass
+    ends at its last request before a request outside backward passes.
+
+    Args:
+        lifetimes: The blocks.
+        backward: Whether a backward pass requested the block.
+    """
+    order = np.argsort(lifetimes.start, kind="stable")
+    inside = backward[order] & (lifetimes.start[order] >= 0)
+    last = inside & ~np.append(inside[1:], False)
+    ends = lifetimes.start[order][last]
+    found: NDArray[np.int64] = np.searchsorted(ends, lifetimes.end, side="left") - np.searchsorted(
+        ends, lifetimes.start, side="right"
+    )
+    return found
 
 
 def _next(events: NDArray[np.int64], after: NDArray[np.int64], otherwise: int) -> NDArray[np.int64]:

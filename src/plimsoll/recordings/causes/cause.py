@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 _BACKWARD = (Place.BACKWARD, Place.RECOMPUTED)
 LEAST_SHARE = 0.02
 """A cause with less than this share of peak reserved memory is not reported."""
+LEAST_FULL = 0.1
+"""A program that uses less than this share of its card gets no advice on its allocator."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,7 @@ class Cause:
     Attributes:
         name: A stable key, such as "unused_activations".
         sentence: One sentence, without a full stop, that says which code holds how much memory.
-        change: The advice, in the imperative.
+        change: The advice, in the imperative; "" if the program needs none.
         bytes: The memory that the cause is known to hold at the peak.
         line: The source line of the cause; None if unknown.
         patch: Text to copy: a line of code or a setting; "" without one.
@@ -142,6 +144,7 @@ class Facts:
         reserved: Reserved memory at its peak.
         notes: Facts that the requests do not show.
         failed: Whether a request failed for lack of memory.
+        room_bytes: The most that the allocator could reserve on the card; None if unknown.
     """
 
     device: int
@@ -155,6 +158,14 @@ class Facts:
     reserved: Reserved
     notes: Notes = field(default_factory=Notes)
     failed: bool = False
+    room_bytes: int | None = None
+
+    @property
+    def has_ample_room(self) -> bool:
+        """Whether advice on the allocator is needless, because most of the card is unused."""
+        if self.failed or self.room_bytes is None:
+            return False
+        return self.reserved.bytes < LEAST_FULL * self.room_bytes
 
     @cached_property
     def passes(self) -> Steps:

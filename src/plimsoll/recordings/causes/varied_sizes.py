@@ -23,12 +23,14 @@ _LEAST_OUTGROWN = 0.5
 _FEWEST_SIZES = 6
 _LEAST_RATIO = 1.5
 _LARGE = MiB
+_CHANGE = "let segments grow (expandable_segments), or use plimsoll's allocator (`plimsoll run`)"
 
 
 def varied_sizes(facts: Facts) -> Cause | None:
     """Finds a call with varying sizes, if blocks never took a fifth of reserved memory.
 
-    If they never took half of it, also finds a call whose sizes only grow.
+    If they never took half of it, also finds a call whose sizes only grow. The cause comes without
+    advice if most of the card is unused.
     """
     reserved = facts.reserved
     if reserved.excess_bytes < _LEAST_SHARE * reserved.bytes or not len(facts.passes):
@@ -41,17 +43,17 @@ def varied_sizes(facts: Facts) -> Cause | None:
         how = "grow"
     if not len(sizes):
         return None
+    is_needless = facts.has_ample_room
     return Cause(
         name="varied_sizes",
         sentence=f"{format_size(reserved.bytes)} is reserved, "
         f"{format_size(reserved.excess_bytes)} more than was in use at any time, because free "
         f"memory did not fit later requests: sizes at {subject(line)} {how}, "
         f"from {format_size(int(sizes.min()))} to {format_size(int(sizes.max()))}",
-        change="let segments grow (expandable_segments), or use plimsoll's allocator "
-        "(`plimsoll run`)",
+        change="" if is_needless else _CHANGE,
         bytes=reserved.excess_bytes,
         line=line,
-        patch="PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
+        patch="" if is_needless else "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
     )
 
 

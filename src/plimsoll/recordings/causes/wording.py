@@ -41,6 +41,8 @@ def mostly_at(line: str | None, inner: str | None) -> str:
 
 def why(cause: Cause) -> str:
     """Returns one line with the cause, the advice, and what the advice saved in a trial."""
+    if not cause.change:
+        return f"Why: {cause.sentence}."
     if cause.why_not:
         advice = f"Tried, without success: {cause.change} ({cause.why_not})"
     elif cause.serves_failed_requests:

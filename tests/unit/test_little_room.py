@@ -1,0 +1,84 @@
+"""Tests that a verdict says where very little memory is left, or less than an estimate may err."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from plimsoll.base.units import GiB, MiB
+from plimsoll.engine.gpus.profiles import gpu_profile
+from plimsoll.prediction.caveats import caveats_of_fit
+from plimsoll.prediction.rank_use import SharedCard
+from plimsoll.prediction.results import Prediction
+from plimsoll.prediction.text import headline, short_text, verdict_words
+from tests.unit.test_fit import CARD, prediction
+
+
+def leaving(left: int, *, most_context: int | None = None) -> Prediction:
+    """Returns the prediction of a script that leaves so many bytes free."""
+    found = prediction(CARD.total_bytes - CARD.context_bytes - left)
+    exact = CARD.total_bytes - found.device_used_bytes
+    return replace(found, headroom_bytes=exact, context_most_bytes=most_context)
+
+
+def test_a_measured_context_leaves_no_doubt_and_an_estimated_one_may_be_larger() -> None:
+    assert gpu_profile("H100").most_context_bytes(500 * MiB) is None
+    assert gpu_profile("RTX 4090").most_context_bytes(500 * MiB) == 775 * MiB
+    measured = gpu_profile("H100")
+    estimate = (100 + 3 * measured.multiprocessors) * MiB
+    assert measured.context_bytes <= (gpu_profile("A100").most_context_bytes(estimate) or 0)
+
+
+def test_the_first_line_says_that_little_is_left() -> None:
+    found = leaving(35 * MiB)
+    assert headline(found).startswith("script.py fits on T4: only 3")
+    assert headline(found).endswith(" MiB to spare, 0.2% of the card")
+    (said,) = verdict_words(found, [])["caveats"] or []
+    assert said.startswith("It has only 3")
+    assert short_text(found).count("only") == 1
+
+
+def test_the_verdict_is_may_not_fit_if_the_context_may_take_more_than_is_left() -> None:
+    most = CARD.context_bytes + 50 * MiB
+    found = leaving(35 * MiB, most_context=most)
+    assert headline(found).startswith("script.py may not fit on T4: only 3")
+    assert headline(found).endswith(
+        "and the CUDA context, estimated at 220.00 MiB, may take 50.00 MiB more"
+    )
+    (said,) = verdict_words(found, [])["caveats"] or []
+    assert said.startswith("It may not fit: only 3")
+    assert [each.startswith("It may not fit: the CUDA") for each in caveats_of_fit(found)] == [True]
+
+
+def test_each_process_on_a_card_has_a_context() -> None:
+    found = leaving(90 * MiB, most_context=CARD.context_bytes + 50 * MiB)
+    assert " fits on T4: only 89.69 MiB" in headline(found)
+    shared = replace(found, shared_cards=[SharedCard(0, 0, [], 2, found.device_used_bytes, 0)])
+    assert "may not fit on T4" in headline(shared)
+    assert "the CUDA contexts of 2 processes" in headline(shared)
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        leaving(2 * GiB, most_context=CARD.context_bytes + 50 * MiB),
+        replace(leaving(2 * GiB), limit_bytes=8 * GiB, headroom_bytes=100 * MiB),
+    ],
+)
+def test_enough_room_is_neither_thin_nor_in_doubt(found: Prediction) -> None:
+    assert " fits on T4: " in headline(found)
+    assert "only" not in headline(found)
+    assert verdict_words(found, [])["caveats"] == []
+
+
+def test_what_is_left_below_the_scripts_own_limit_is_a_share_of_that_limit() -> None:
+    found = replace(leaving(2 * GiB), limit_bytes=8 * GiB, headroom_bytes=50 * MiB)
+    assert headline(found).endswith("only 50.00 MiB to spare, 0.6% of the script's limit")
+
+
+def test_a_script_that_does_not_fit_lacks_memory_and_has_no_such_caveat() -> None:
+    found = replace(leaving(-35 * MiB, most_context=GiB), fits=False)
+    assert "does not fit on T4: " in headline(found)
+    assert "context" not in headline(found)
+    assert list(caveats_of_fit(found)) == []
