@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -38,7 +39,7 @@ def test_a_projected_lstm_under_autocast_keeps_half_weights_and_masks() -> None:
     ]:
         rows = packed(lengths_of(tokens, steps), 300)
         with torch.autocast("cuda", dtype=torch.half):
-            found = requests_of(lambda rows=rows: layer(rows))
+            found = requests_of(partial(layer, rows))
         output, cells, last = tokens * 528 * 2, 162240, 82368
         assert holds(found, [19568640, output, last, cells, workspace, reserve]), found
 
@@ -79,10 +80,10 @@ def test_normalization_in_channels_last_takes_workspaces() -> None:
         (132, 11, 13, 199228),
     ]:
         layer, x = nn.BatchNorm2d(channels).cuda(), image(57, channels, height, width)
-        found = requests_of(lambda layer=layer, x=x: layer(x))
+        found = requests_of(partial(layer, x))
         assert found[-4:] == [x.nbytes, channels * 4, channels * 4, workspace]
         layer.eval()
-        assert requests_of(lambda layer=layer, x=x: layer(x)) == [x.nbytes]
+        assert requests_of(partial(layer, x)) == [x.nbytes]
 
 
 @on_simulated_gpus(gpu="H200")
@@ -95,7 +96,7 @@ def test_gradients_of_normalization_take_workspaces_and_copy_another_layout() ->
         x = image(57, channels, height, width)
         output = nn.BatchNorm2d(channels).cuda()(x)
         seed = torch.zeros(x.shape, device="cuda")
-        found = requests_of(lambda output=output, seed=seed: output.backward(seed))
+        found = requests_of(partial(output.backward, seed))
         assert found == [x.nbytes, x.nbytes, channels * 4, channels * 4, workspace]
 
 
@@ -117,7 +118,7 @@ def test_a_grouped_convolution_pads_the_channels_of_each_group() -> None:
     ]:
         layer = nn.Conv3d(channels, channels, 3, padding=1, groups=6).cuda().bfloat16()
         x = torch.zeros(3, channels, *sizes, device="cuda", dtype=torch.bfloat16)
-        found = requests_of(lambda layer=layer, x=x: layer(x))
+        found = requests_of(partial(layer, x))
         assert any(0 <= workspace - size < 512 for size in found), found
 
 

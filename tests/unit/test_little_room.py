@@ -22,6 +22,12 @@ def leaving(left: int, *, most_context: int | None = None) -> Prediction:
     return replace(found, headroom_bytes=exact, context_most_bytes=most_context)
 
 
+def caveats(found: Prediction) -> list[str]:
+    said = verdict_words(found, [])["caveats"]
+    assert isinstance(said, list)
+    return said
+
+
 def test_a_measured_context_leaves_no_doubt_and_an_estimated_one_may_be_larger() -> None:
     assert gpu_profile("H100").most_context_bytes(500 * MiB) is None
     assert gpu_profile("RTX 4090").most_context_bytes(500 * MiB) == 775 * MiB
@@ -34,7 +40,7 @@ def test_the_first_line_says_that_little_is_left() -> None:
     found = leaving(35 * MiB)
     assert headline(found).startswith("script.py fits on T4: only 3")
     assert headline(found).endswith(" MiB to spare, 0.2% of the card")
-    (said,) = verdict_words(found, [])["caveats"] or []
+    (said,) = caveats(found)
     assert said.startswith("It has only 3")
     assert short_text(found).count("only") == 1
 
@@ -46,7 +52,7 @@ def test_the_verdict_is_may_not_fit_if_the_context_may_take_more_than_is_left() 
     assert headline(found).endswith(
         "and the CUDA context, estimated at 220.00 MiB, may take 50.00 MiB more"
     )
-    (said,) = verdict_words(found, [])["caveats"] or []
+    (said,) = caveats(found)
     assert said.startswith("It may not fit: only 3")
     assert [each.startswith("It may not fit: the CUDA") for each in caveats_of_fit(found)] == [True]
 
