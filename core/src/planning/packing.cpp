@@ -110,7 +110,7 @@ Packing pack_in_order(std::span<const TimedBlock> blocks, const Order& order) {
   return packing;
 }
 
-// A value for each time. Also keeps the maximum of each `kWidth` values, so that the maximum of a
+// Holds a value for each time. Also keeps the maximum of each `kWidth` values, so that the maximum of a
 // long span is found fast.
 class Heights {
  public:

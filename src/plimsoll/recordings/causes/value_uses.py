@@ -10,7 +10,7 @@ _OF_LISTS = ("append", "extend", "clear", "pop", "insert", "sort", "reverse", "c
 
 
 class Use(Enum):
-    """What a program does with a sum, or with the elements of a list.
+    """How a program uses a sum, or the elements of a list.
 
     Attributes:
         AS_NUMBER: Nothing that needs a tensor is seen.

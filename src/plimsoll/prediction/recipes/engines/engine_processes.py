@@ -13,7 +13,7 @@ def run_together(what: str, count: int, run: Callable[..., None], *shared: Any) 
     If a process fails, ends the others and exits with an error.
 
     Args:
-        what: What each process runs, for the error: a rank or an engine.
+        what: The word for one process in the error, such as "rank" or "engine".
         count: The number of processes.
         run: The function. Each process imports its module anew.
         shared: The arguments after the place.
@@ -22,13 +22,16 @@ def run_together(what: str, count: int, run: Callable[..., None], *shared: Any) 
     processes = [spawning.Process(target=run, args=(place, *shared)) for place in range(count)]
     for process in processes:
         process.start()
-    left = list(processes)
-    while left and not any(process.exitcode for process in processes):
+    left = processes
+    failed: list[int] = []
+    while left and not failed:
         connection.wait([process.sentinel for process in left])
-        left = [process for process in left if process.exitcode is None]
+        codes = [process.exitcode for process in processes]
+        failed = [place for place, code in enumerate(codes) if code]
+        left = [process for process, code in zip(processes, codes, strict=True) if code is None]
     for process in left:
         process.terminate()
-    for place, process in enumerate(processes):
+    for process in processes:
         process.join()
-        if process.exitcode and process not in left:
-            sys.exit(f"{what} {place} of {count} failed")
+    if failed:
+        sys.exit(f"{what} {failed[0]} of {count} failed")

@@ -43,7 +43,7 @@ bool takes(Types types, ScalarType type) {
   return true;
 }
 
-// A row of the table of kernels. `name` is the operation's name without a trailing underscore, and
+// Names the element types that a kernel takes. `name` is the operation's name without a trailing underscore, and
 // `kernel` the name in PyTorch's error.
 struct KernelTypes {
   const char* name;
@@ -109,7 +109,7 @@ void require_type(ScalarType expected, const Tensor& tensor) {
               expected, " but found ", tensor.scalar_type());
 }
 
-// The kernels read `weight` and `bias` as the input's type. Only a CPU mixes types.
+// The kernels read `weight` and `bias` as the input's type. Only the CPU's kernels mix types.
 void normalized(const Call& call, std::size_t weight) {
   for (const std::size_t i : {weight, weight + 1}) {
     require_type(call.tensor(0).scalar_type(), call.tensor(i));
