@@ -110,8 +110,8 @@ Packing pack_in_order(std::span<const TimedBlock> blocks, const Order& order) {
   return packing;
 }
 
-// Holds a value for each time. Also keeps the maximum of each `kWidth` values, so that the maximum of a
-// long span is found fast.
+// Holds a value for each time. Also keeps the maximum of each `kWidth` values, so that the maximum
+// of a long span is found fast.
 class Heights {
  public:
   explicit Heights(std::size_t times) : values_(times, 0), highest_(times / kWidth + 1, 0) {}

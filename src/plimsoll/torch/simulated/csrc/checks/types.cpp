@@ -43,8 +43,8 @@ bool takes(Types types, ScalarType type) {
   return true;
 }
 
-// Names the element types that a kernel takes. `name` is the operation's name without a trailing underscore, and
-// `kernel` the name in PyTorch's error.
+// Names the element types that a kernel takes. `name` is the operation's name without a trailing
+// underscore, and `kernel` the name in PyTorch's error.
 struct KernelTypes {
   const char* name;
   const char* kernel;
