@@ -33,7 +33,21 @@ REFUSED = (
     ("F.grid_sample(image, torch.zeros(1, 2, 2, 2, device=d).half())", RuntimeError, "Half"),
     ("torch.linalg.eigh(torch.eye(3, device=d).half())", NotImplementedError, "Half"),
     ("torch.fft.fft(torch.ones(6, device=d).half())", RuntimeError, "powers of two"),
+    ("torch.fft.irfft(torch.ones(5, device=d).chalf(), n=6)", RuntimeError, "powers of two"),
     ("torch._foreach_add([x], [x.cpu()])", RuntimeError, "same device"),
+    ("torch._foreach_add([x.cpu()], [x])", RuntimeError, "same device"),
+    ("torch._foreach_add_([torch.tensor(1.0)], [x])", RuntimeError, "same device"),
+    ("torch.bitwise_and(x, i, out=i)", NotImplementedError, "bitwise_and_cuda"),
+    ("x[:0] & x[:0]", NotImplementedError, "bitwise_and_cuda"),
+    ("x[:0].gcd(x[:0])", NotImplementedError, "gcd_cuda"),
+    ("torch.bincount(x[:0])", NotImplementedError, "bincount_cuda"),
+    ("i[:0].index_select(0, i.view(2, 1))", RuntimeError, "vector"),
+    ("torch.cdist(X.long()[:0], X.long())", RuntimeError, "floating-point"),
+    ("F.interpolate(image.long()[:0], scale_factor=2, mode='bilinear')", NotImplementedError, ""),
+    ("F.interpolate(image.long(), size=4, mode='bicubic')", NotImplementedError, "bicubic2d"),
+    ("F.binary_cross_entropy(X[:0], X[:0].long())", RuntimeError, "Found dtype Long"),
+    ("F.layer_norm(X.half()[:, :0], (0,), torch.ones(0, device=d))", RuntimeError, "Float"),
+    ("F.layer_norm(x, (1, 2), torch.ones(1, 2, device=d))", RuntimeError, "normalized_shape"),
 )
 TAKEN = (
     "F.embedding(i.int(), X)",
@@ -57,6 +71,39 @@ TAKEN = (
     "torch._foreach_add([x], [torch.tensor(1.0)])",
     "torch._foreach_copy_([x], [x.cpu()])",
     "torch._foreach_mul_([x.cpu(), x], 2.0)",
+    "torch.bitwise_and(i, i, out=torch.empty(0, device=d))",
+    "torch.bitwise_or(i, i, out=x)",
+    "torch.bitwise_xor(i, i, out=x)",
+    "torch.gcd(i, i, out=x)",
+    "torch.lcm(i, i, out=x)",
+    "torch.fft.irfft(torch.ones(5, device=d).chalf(), n=8, out=torch.empty(8, device=d).half())",
+    "torch.fft.irfftn(torch.ones(4, 5, device=d).chalf(), out=torch.empty(4, 8, device=d).half())",
+    "torch._foreach_addcmul([torch.tensor(1.0)], [x], [x])",
+)
+# Calls for which PyTorch returns before it looks for a kernel.
+EARLY = (
+    "X.index_select(0, x[:0])",
+    "X[:, :0].index_select(0, x)",
+    "i[:0].view(0, 2).softmax(1)",
+    "torch.softmax(i[:0], 0, out=i.clone())",
+    "i[:0].log_softmax(0)",
+    "torch.cdist(X.half()[:0], X.half())",
+    "torch.cdist(X.half(), X.half()[:0])",
+    "F.layer_norm(X.half()[:0], (4,), torch.ones(4, device=d))",
+    "F.group_norm(X.half()[:0], 2, torch.ones(4, device=d))",
+    "F.cross_entropy(X.half()[:0], i[:0], weight=torch.ones(4, device=d))",
+    "F.multi_margin_loss(X.long()[:0], i[:0])",
+    "F.multilabel_margin_loss(X.long()[:0], X.long()[:0])",
+    "F.grid_sample(image[:0], torch.zeros(0, 2, 2, 2, device=d).half())",
+    "F.avg_pool2d(image.long()[:0], 2)",
+    "F.max_pool2d(image.long()[:0], 2)",
+    "F.max_pool3d(image.long().unsqueeze(2)[:0], 1)",
+    "F.adaptive_avg_pool2d(image.long()[:0], 2)",
+    "F.adaptive_max_pool2d(image.long()[:0], 2)",
+    "F.interpolate(image.long()[:0], scale_factor=2)",
+    "F.interpolate(image.long()[:0], scale_factor=2, mode='nearest-exact')",
+    "F.interpolate(image.long(), size=4)",
+    "F.interpolate(image.byte(), size=4, mode='bilinear')",
 )
 
 
@@ -75,8 +122,19 @@ def test_a_type_for_which_there_is_no_kernel_is_refused() -> None:
 
 @on_simulated_gpus()
 def test_a_type_for_which_there_is_a_kernel_is_taken() -> None:
-    for expression in TAKEN:
+    for expression in TAKEN + EARLY:
         eval(expression, _names())
+
+
+@on_simulated_gpus("--gpus", "2")
+def test_a_number_on_the_host_goes_with_a_list_on_any_device() -> None:
+    lists = (
+        [torch.tensor(1.0)] * 2,
+        [torch.ones(3, device="cuda:0"), torch.ones(3, device="cuda:1")],
+    )
+    first, second = torch._foreach_add(*lists)
+    assert (first.device.index, first.tolist()) == (0, [2.0] * 3)
+    assert (second.device.index, second.tolist()) == (1, [2.0] * 3)
 
 
 @on_simulated_gpus()

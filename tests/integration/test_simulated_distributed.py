@@ -106,10 +106,41 @@ def test_a_collective_refuses_parts_of_another_size_type_or_number() -> None:
     with pytest.raises(ValueError, match="output size times world size"):
         dist.reduce_scatter_tensor(x, long)
     with pytest.raises(ValueError, match="a list of 2 tensors"):
-        dist.all_gather([x.clone(), x.clone()], x)
+        dist.all_gather([x.clone(), long], x)
     with pytest.raises((ValueError, RuntimeError)):
         dist.all_to_all_single(x.clone(), x, [3], [4])
+    with pytest.raises(ValueError, match="bytes"):
+        dist.all_to_all_single(x[:3].clone(), x)
     dist.all_gather_into_tensor(x.clone(), x)
+
+
+@on_simulated_gpus()
+def test_nccl_takes_parts_that_it_does_not_check() -> None:
+    import torch
+    import torch.distributed as dist
+
+    dist.init_process_group("nccl")
+    group = dist.group.WORLD
+    x, long, more = (torch.ones(n, device="cuda") * n for n in (4, 5, 9))
+    group.allgather_into_tensor_coalesced([long], [x]).wait()
+    assert long.tolist() == [4, 4, 4, 4, 5]
+    group.reduce_scatter_tensor_coalesced([x], [more]).wait()
+    assert x.tolist() == [9] * 4
+    group.allgather_into_tensor_coalesced([x.long()], [x]).wait()
+    with pytest.raises(ValueError, match="the output has 16 bytes"):
+        group.allgather_into_tensor_coalesced([x], [more])
+    with pytest.raises(ValueError, match="the output has 8 bytes"):
+        group.reduce_scatter_tensor_coalesced([x.half()], [more])
+    with pytest.raises(ValueError, match="the input has 16 bytes"):
+        group.reduce_scatter_tensor_coalesced([more], [x])
+    parts = [torch.zeros(4, device="cuda") for _ in range(2)]
+    dist.all_gather(parts, x)
+    assert parts[0].tolist() == [9] * 4
+    dist.reduce_scatter(parts[1], [x * 2, x])
+    assert parts[1].tolist() == [18] * 4
+    number = torch.zeros((), device="cuda")
+    dist.all_to_all_single(number, x[0].clone())
+    assert number.item() == 9
 
 
 # The methods of ProcessGroupNCCL. Sources: torch/_C/_distributed_c10d.pyi of PyTorch 2.13, 2.14 and

@@ -41,6 +41,11 @@ def values(rank: int, world: int) -> None:
     dist.all_to_all_single(got, rows, theirs.tolist(), counts.tolist())
     expected = [float(each) for each in everybody for _ in range(rank + each + 1)]
     assert got[:, 0].tolist() == expected
+    uneven = torch.full((1, 2 * world), float(rank), device="cuda")
+    swapped = torch.zeros_like(uneven)
+    dist.all_to_all_single(swapped, uneven)
+    assert swapped[0].tolist() == [float(each) for each in everybody for _ in range(2)]
+    dist.all_to_all_single(torch.empty((), device="cuda"), uneven[0, 0].clone())
     around = torch.empty(1, device="cuda")
     letters = [
         dist.P2POp(dist.isend, torch.tensor([float(rank)], device="cuda"), (rank + 1) % world),

@@ -41,18 +41,21 @@ void check_devices(const Call& call) {
 }
 
 // Checks the devices of an operation on lists, which computes with the first elements of all lists,
-// then with the second ones, and so on.
+// then with the second ones, and so on. A number on the host goes with tensors on any device,
+// unless the operation writes to it.
 void check_devices_by_element(const Call& call) {
   if (call.info().plain_name.starts_with("_foreach_copy")) return;
-  const std::vector<at::Tensor> first = call.tensors(0);
-  for (std::size_t i = 1; i < call.argument_count(); ++i) {
+  const std::size_t count = call.tensors(0).size();
+  std::vector<std::optional<c10::Device>> common(count);
+  for (std::size_t i = 0; i < call.argument_count(); ++i) {
     if (!call.argument(i).isTensorList()) continue;
-    const std::vector<at::Tensor> others = call.tensors(i);
-    for (std::size_t place = 0; place < std::min(first.size(), others.size()); ++place) {
-      const c10::Device other = others[place].device();
-      const bool is_number = others[place].is_cpu() && others[place].dim() == 0;
-      TORCH_CHECK(is_number || other == first[place].device(), kTwoDevices, first[place].device(),
-                  " and ", other, "!");
+    const std::vector<at::Tensor> list = call.tensors(i);
+    for (std::size_t place = 0; place < std::min(count, list.size()); ++place) {
+      const at::Tensor& tensor = list[place];
+      if (tensor.is_cpu() && tensor.dim() == 0 && !call.info().is_written[i]) continue;
+      if (!common[place]) common[place] = tensor.device();
+      TORCH_CHECK(*common[place] == tensor.device(), kTwoDevices, *common[place], " and ",
+                  tensor.device(), "!");
     }
   }
 }
@@ -71,7 +74,7 @@ void check_indices(const Call& call) {
 
 }  // namespace
 
-void check_arguments(const Call& call) {
+void check_arguments(Call& call) {
   const OperationInfo& info = call.info();
   if (!info.is_view()) {
     for (const at::Tensor& tensor : call.inputs()) check_access(tensor);

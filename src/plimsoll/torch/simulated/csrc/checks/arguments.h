@@ -7,6 +7,6 @@
 namespace plimsoll::simulated {
 
 // Throws PyTorch's error if the operation refuses its tensors.
-void check_arguments(const Call& call);
+void check_arguments(Call& call);
 
 }  // namespace plimsoll::simulated

@@ -7,7 +7,9 @@
 
 #include <ATen/native/TypeProperties.h>
 #include <c10/util/Exception.h>
+#include <c10/util/accumulate.h>
 
+#include <algorithm>
 #include <string_view>
 #include <vector>
 
@@ -43,17 +45,26 @@ bool takes(Types types, ScalarType type) {
   return true;
 }
 
-// Names the element types that a kernel takes. `name` is the operation's name without a trailing
-// underscore, and `kernel` the name in PyTorch's error.
+// Calls for which an operation returns before it looks for a kernel, and so takes every type.
+// Pointwise operations look for a kernel first, also for empty tensors.
+enum Early : std::uint8_t {
+  kNever = 0,
+  kEmpty = 1 << 0,     // an operand has no elements
+  kSameSize = 1 << 1,  // the result has the operand's size, so that a copy is enough
+};
+
+// Names the types that a kernel takes. `name` is the operation's name without a trailing
+// underscore, and `kernel` the name in PyTorch's error. `early` joins values of Early by |.
 struct KernelTypes {
   const char* name;
   const char* kernel;
   Types types;
+  std::uint8_t early = kNever;
 };
 
 const NamedRows<KernelTypes> kKernelTypes{
-    {"_softmax", "host_softmax", Types::floating},
-    {"_log_softmax", "host_softmax", Types::floating},
+    {"_softmax", "host_softmax", Types::floating, kEmpty},
+    {"_log_softmax", "host_softmax", Types::floating, kEmpty},
     {"bitwise_and", "bitwise_and_cuda", Types::integers_and_bool},
     {"bitwise_or", "bitwise_or_cuda", Types::integers_and_bool},
     {"bitwise_xor", "bitwise_xor_cuda", Types::integers_and_bool},
@@ -64,44 +75,72 @@ const NamedRows<KernelTypes> kKernelTypes{
     {"frac", "frac_cuda", Types::floating},
     {"leaky_relu", "leaky_relu_cuda", Types::floating},
     {"hardswish", "hardswish_cuda", Types::floating},
-    {"_cdist_forward", "cdist_cuda", Types::full_floating},
+    {"_cdist_forward", "cdist_cuda", Types::full_floating, kEmpty},
     {"_ctc_loss", "ctc_loss_cuda", Types::full_floating},
-    {"upsample_nearest1d", "upsample_nearest1d_out_frame", Types::floating_and_bytes},
-    {"upsample_nearest2d", "upsample_nearest2d_out_frame", Types::floating_and_bytes},
-    {"upsample_nearest3d", "upsample_nearest3d_out_frame", Types::floating_and_bytes},
-    {"_upsample_nearest_exact1d", "upsample_nearest1d_out_frame", Types::floating_and_bytes},
-    {"_upsample_nearest_exact2d", "upsample_nearest2d_out_frame", Types::floating_and_bytes},
-    {"_upsample_nearest_exact3d", "upsample_nearest3d_out_frame", Types::floating_and_bytes},
+    {"upsample_nearest1d", "upsample_nearest1d_out_frame", Types::floating_and_bytes, kEmpty},
+    {"upsample_nearest2d", "upsample_nearest2d_out_frame", Types::floating_and_bytes,
+     kEmpty | kSameSize},
+    {"upsample_nearest3d", "upsample_nearest3d_out_frame", Types::floating_and_bytes, kEmpty},
+    {"_upsample_nearest_exact1d", "upsample_nearest1d_out_frame", Types::floating_and_bytes,
+     kEmpty},
+    {"_upsample_nearest_exact2d", "upsample_nearest2d_out_frame", Types::floating_and_bytes,
+     kEmpty | kSameSize},
+    {"_upsample_nearest_exact3d", "upsample_nearest3d_out_frame", Types::floating_and_bytes,
+     kEmpty},
     {"upsample_linear1d", "upsample_linear1d_out_frame", Types::floating},
-    {"upsample_bilinear2d", "upsample_bilinear2d_out_frame", Types::floating},
+    {"upsample_bilinear2d", "upsample_bilinear2d_out_frame", Types::floating, kSameSize},
     {"upsample_bicubic2d", "upsample_bicubic2d_out_frame", Types::floating},
     {"upsample_trilinear3d", "upsample_trilinear3d_out_frame", Types::floating},
-    {"avg_pool2d", "avg_pool2d_out_cuda_frame", Types::floating},
+    {"avg_pool2d", "avg_pool2d_out_cuda_frame", Types::floating, kEmpty},
     {"avg_pool3d", "avg_pool3d_out_cuda_frame", Types::floating},
-    {"_adaptive_avg_pool2d", "adaptive_avg_pool2d_cuda", Types::floating},
-    {"_adaptive_avg_pool3d", "adaptive_avg_pool3d_cuda", Types::floating},
-    {"adaptive_max_pool2d", "adaptive_max_pool2d_cuda", Types::floating},
-    {"adaptive_max_pool3d", "adaptive_max_pool3d_cuda", Types::floating},
-    {"max_pool2d_with_indices", "max_pool2d_with_indices_out_cuda_frame", Types::floating},
-    {"max_pool3d_with_indices", "max_pool3d_with_indices_out_frame", Types::floating},
-    {"multi_margin_loss", "multi_margin_loss_cuda", Types::floating},
-    {"multilabel_margin_loss_forward", "multilabel_margin_loss_forward_out_cuda", Types::floating},
-    {"linalg_cholesky_ex", "cholesky_cuda", Types::solvable},
-    {"cholesky", "cholesky_cuda", Types::solvable},
-    {"_linalg_eigh", "linalg_eigh_cuda", Types::solvable},
-    {"_linalg_svd", "svd_cuda", Types::solvable},
+    {"_adaptive_avg_pool2d", "adaptive_avg_pool2d_cuda", Types::floating, kEmpty},
+    {"_adaptive_avg_pool3d", "adaptive_avg_pool3d_cuda", Types::floating, kEmpty},
+    {"adaptive_max_pool2d", "adaptive_max_pool2d_cuda", Types::floating, kEmpty},
+    {"adaptive_max_pool3d", "adaptive_max_pool3d_cuda", Types::floating, kEmpty},
+    {"max_pool2d_with_indices", "max_pool2d_with_indices_out_cuda_frame", Types::floating, kEmpty},
+    {"max_pool3d_with_indices", "max_pool3d_with_indices_out_frame", Types::floating, kEmpty},
+    {"multi_margin_loss", "multi_margin_loss_cuda", Types::floating, kEmpty},
+    {"multilabel_margin_loss_forward", "multilabel_margin_loss_forward_out_cuda", Types::floating,
+     kEmpty},
+    {"linalg_cholesky_ex", "cholesky_cuda", Types::solvable, kEmpty},
+    {"cholesky", "cholesky_cuda", Types::solvable, kEmpty},
+    {"_linalg_eigh", "linalg_eigh_cuda", Types::solvable, kEmpty},
+    {"_linalg_svd", "svd_cuda", Types::solvable, kEmpty},
     {"linalg_qr", "qr_cuda", Types::solvable},
     {"geqrf", "geqrf_cuda", Types::solvable},
-    {"linalg_lu_factor_ex", "lu_factor_cuda", Types::solvable},
+    {"linalg_lu_factor_ex", "lu_factor_cuda", Types::solvable, kEmpty},
 };
+
+// Returns the tensors that the kernel reads, so none that is given as `out`.
+std::vector<Tensor> operands(const Call& call) {
+  std::vector<Tensor> found;
+  const auto& schema_arguments = call.op().schema().arguments();
+  for (std::size_t i = 0; i < call.argument_count(); ++i) {
+    if (schema_arguments[i].is_out()) continue;
+    for_tensors(call.argument(i), [&](const Tensor& tensor) {
+      if (tensor.defined()) found.push_back(tensor);
+    });
+  }
+  return found;
+}
 
 // Returns the type to which the kernel converts all operands.
 ScalarType common_type(const Call& call) {
   at::native::ResultTypeState state;
-  for (const Tensor& tensor : call.inputs()) {
-    if (tensor.defined()) state = at::native::update_result_type_state(tensor, state);
+  for (const Tensor& tensor : operands(call)) {
+    state = at::native::update_result_type_state(tensor, state);
   }
   return at::native::result_type(state);
+}
+
+bool returns_early(const KernelTypes& row, Call& call) {
+  const std::vector<Tensor> found = operands(call);
+  if ((row.early & kEmpty) != 0 &&
+      std::any_of(found.begin(), found.end(), [](const Tensor& one) { return one.numel() == 0; })) {
+    call.infer();  // raises PyTorch's errors about shapes
+    return true;
+  }
+  return (row.early & kSameSize) != 0 && call.shape_of_result(0).sizes() == call.tensor(0).sizes();
 }
 
 void require_type(ScalarType expected, const Tensor& tensor) {
@@ -116,17 +155,24 @@ void normalized(const Call& call, std::size_t weight) {
   }
 }
 void normalized_layer(const Call& call) {  // (input, shape, weight, bias, eps)
-  normalized(call, 2);
+  const at::IntArrayRef sizes = call.tensor(0).sizes();
+  const std::size_t inner = call.argument(1).toIntVector().size();
+  if (inner > sizes.size()) return;  // the Meta kernel raises the error
+  if (c10::multiply_integers(sizes.slice(0, sizes.size() - inner)) != 0) normalized(call, 2);
 }
 void normalized_group(const Call& call) {  // (input, weight, bias, N, C, HxW, group, eps)
+  const bool is_small = at::isReducedFloatingType(call.tensor(0).scalar_type());
+  if (is_small && call.argument(3).toInt() == 0) return;
   normalized(call, 1);
 }
 
 void weighted_classes(const Call& call) {  // (self, target, weight, ...)
+  if (call.tensor(1).numel() == 0) return;
   require_type(call.tensor(0).scalar_type(), call.tensor(2));
 }
 
 void sampled_by_grid(const Call& call) {  // (input, grid, ...)
+  if (call.tensor(1).numel() == 0) return;
   require_type(call.tensor(0).scalar_type(), call.tensor(1));
 }
 
@@ -139,6 +185,11 @@ void same_as_target(const Call& call) {  // (self, target, weight, reduction)
 void selected(const Call& call) {  // index_select(self, dim, index)
   const Tensor index = call.tensor(2);
   TORCH_CHECK(index.dim() <= 1, "Index is supposed to be an empty tensor or a vector");
+  std::vector<std::int64_t> sizes = call.tensor(0).sizes().vec();
+  const std::int64_t dim = call.argument(1).toInt();
+  const std::int64_t place = dim < 0 ? dim + call.tensor(0).dim() : dim;
+  if (place >= 0 && place < call.tensor(0).dim()) sizes[place] = index.numel();
+  if (c10::multiply_integers(sizes) == 0) return;
   TORCH_CHECK(index.scalar_type() == at::kInt || index.scalar_type() == at::kLong,
               "index_select(): Expected dtype int32 or int64 for index");
 }
@@ -162,16 +213,16 @@ void convolved(const Call& call) {  // (input, weight, ...)
               "getCudnnDataTypeFromScalarType() not supported for ", type);
 }
 
-// Checks _fft_r2c(self, dim, ...), _fft_c2c(self, dim, ...) and _fft_c2r(self, dim, ..., size).
+// Checks _fft_r2c(self, dim, ...), _fft_c2c(self, dim, ...) and _fft_c2r(self, dim, normalization,
+// size of the last dimension).
 void transformed(const Call& call) {
   const Tensor self = call.tensor(0);
   if (self.scalar_type() != at::kHalf && self.scalar_type() != at::kComplexHalf) return;
-  const c10::IValue& last = call.argument(call.argument_count() - 1);
   const std::vector<std::int64_t> dims = call.argument(1).toIntVector();
   for (std::size_t i = 0; i < dims.size(); ++i) {
     const bool is_last = i + 1 == dims.size();
     const bool is_given = is_last && call.info().plain_name.starts_with("_fft_c2r");
-    const std::int64_t size = is_given ? last.toInt() : self.size(dims[i]);
+    const std::int64_t size = is_given ? call.argument(3).toInt() : self.size(dims[i]);
     TORCH_CHECK(size > 0 && (size & (size - 1)) == 0,
                 "cuFFT only supports dimensions whose sizes are powers of two when computing in "
                 "half precision, but got a signal size of[",
@@ -206,14 +257,14 @@ const NamedRows<TypeCheck> kTypeChecks{
 
 }  // namespace
 
-void check_types(const Call& call) {
+void check_types(Call& call) {
   std::string_view name = call.info().plain_name;
   if (name.ends_with('_')) name.remove_suffix(1);
   if (const KernelTypes* const row = NamedRows<KernelTypes>::find(name)) {
     const bool is_converted = call.info().is_pointwise;
     const ScalarType type = is_converted ? common_type(call) : call.tensor(0).scalar_type();
-    TORCH_CHECK_NOT_IMPLEMENTED(takes(row->types, type), '"', row->kernel,
-                                "\" not implemented for '", type, "'");
+    TORCH_CHECK_NOT_IMPLEMENTED(takes(row->types, type) || returns_early(*row, call), '"',
+                                row->kernel, "\" not implemented for '", type, "'");
   }
   if (const TypeCheck* const row = NamedRows<TypeCheck>::find(name)) row->check(call);
 }

@@ -146,11 +146,33 @@ void require_parts(const Tensor& whole, const Tensor& part, int ranks, const cha
   TORCH_CHECK_VALUE(whole.numel() == part.numel() * ranks, wrong_size);
 }
 
+// Checks that a tensor has room for what NCCL reads or writes in it. NCCL itself does not check.
+void require_bytes(const char* what, const char* name, const Tensor& tensor, std::size_t bytes) {
+  TORCH_CHECK_VALUE(tensor.nbytes() >= bytes, what, ": the ", name, " has ", tensor.nbytes(),
+                    " bytes, and NCCL would access ", bytes, " bytes of it");
+}
+
+std::size_t bytes_of_parts(std::int64_t count, const Tensor& type, int ranks) {
+  return static_cast<std::size_t>(count * ranks) * type.itemsize();
+}
+
+// Describes values of which nothing is known but their type.
+Given any_values(const Tensor& tensor) {
+  Given given;
+  given.type = tensor.scalar_type();
+  given.count = tensor.numel();
+  given.known = {Source::described, Description::of_type(given.type)};
+  return given;
+}
+
 // Checks a list with a tensor for each rank. NCCL would read or write past the end of a shorter
 // list's memory.
-void require_one_a_rank(const char* what, const std::vector<Tensor>& parts, int ranks) {
-  TORCH_CHECK_VALUE(parts.size() == static_cast<std::size_t>(ranks), what, ": a list of ",
-                    parts.size(), " tensors was given; the group has ", ranks, " ranks");
+void require_one_a_rank(const char* what, const std::vector<Tensor>& parts, int ranks,
+                        bool may_be_longer = false) {
+  const auto needed = static_cast<std::size_t>(ranks);
+  TORCH_CHECK_VALUE(parts.size() == needed || (may_be_longer && parts.size() > needed), what,
+                    ": a list of ", parts.size(), " tensors was given; the group has ", ranks,
+                    " ranks");
 }
 
 bool have_equal_sizes(const std::vector<Tensor>& tensors) {
@@ -400,6 +422,8 @@ SimulatedGroup::WorkPtr SimulatedGroup::reduce(Tensors& tensors,
 
 SimulatedGroup::WorkPtr SimulatedGroup::_allgather_base(Tensor& output, Tensor& input,
                                                         const c10d::AllgatherOptions& options) {
+  require_parts(output, input, getSize(), "output tensor must have the same type as input tensor",
+                "output tensor size must be equal to world_size times input tensor size");
   Tensors outputs{output};
   Tensors inputs{input};
   return allgather_into_tensor_coalesced(outputs, inputs, options);
@@ -408,14 +432,19 @@ SimulatedGroup::WorkPtr SimulatedGroup::_allgather_base(Tensor& output, Tensor& 
 SimulatedGroup::WorkPtr SimulatedGroup::allgather_into_tensor_coalesced(
     Tensors& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) {
   for (std::size_t i = 0; i < outputs.size(); ++i) {
-    require_parts(outputs[i], inputs.at(i), getSize(),
-                  "output tensor must have the same type as input tensor",
-                  "output tensor size must be equal to world_size times input tensor size");
+    const Tensor& input = inputs.at(i);
+    require_bytes("all_gather_into_tensor", "output", outputs[i],
+                  bytes_of_parts(input.numel(), input, getSize()));
   }
   Collective made = make("all_gather_into_tensor", counts_of(inputs), inputs, outputs);
   made.take = [outputs](const OfRanks& ranks, std::uint64_t series) {
     for (std::size_t i = 0; i < outputs.size(); ++i) {
       const std::vector<Given> given = of_place(ranks, i);
+      // NCCL copies the bytes. In another type, they are other values.
+      if (given[0].type != outputs[i].scalar_type()) {
+        take(outputs[i], any_values(outputs[i]), series_of(series, i));
+        continue;
+      }
       for (std::size_t rank = 0; rank < given.size(); ++rank) {
         const std::int64_t count = given[rank].count;
         take(slice(outputs[i], static_cast<std::int64_t>(rank) * count, count), given[rank],
@@ -429,17 +458,21 @@ SimulatedGroup::WorkPtr SimulatedGroup::allgather_into_tensor_coalesced(
 SimulatedGroup::WorkPtr SimulatedGroup::allgather(std::vector<Tensors>& outputs, Tensors& inputs,
                                                   const c10d::AllgatherOptions& options) {
   const Tensors& parts = outputs[0];
-  require_one_a_rank("all_gather", parts, getSize());
   const bool is_even = have_equal_sizes(parts);
+  const bool is_flat = is_nccl_ && !is_successor_ && is_even && inputs[0].is_cuda();
+  require_one_a_rank("all_gather", parts, getSize(), /*may_be_longer=*/is_flat);
   Collective made =
       make("all_gather", is_even ? count_of(inputs[0]) : "uneven parts", inputs, parts);
   made.take = [parts](const OfRanks& ranks, std::uint64_t series) {
     for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
       take(parts[rank], ranks[rank].at(0), series_of(series, rank));
     }
+    for (std::size_t extra = ranks.size(); extra < parts.size(); ++extra) {
+      take(parts[extra], any_values(parts[extra]), series_of(series, extra));
+    }
   };
   Tensor flat;  // the kernel writes to it; PyTorch then copies from it
-  if (is_nccl_ && !is_successor_ && is_even && inputs[0].is_cuda()) {
+  if (is_flat) {
     const OperationScope scope(runtime().name("all_gather"), Role::temporary);
     flat = flat_like(parts);
     made.outputs.push_back(flat);
@@ -483,6 +516,9 @@ SimulatedGroup::WorkPtr SimulatedGroup::scatter(Tensors& outputs, std::vector<Te
 
 SimulatedGroup::WorkPtr SimulatedGroup::_reduce_scatter_base(
     Tensor& output, Tensor& input, const c10d::ReduceScatterOptions& options) {
+  require_parts(input, output, getSize(),
+                "input tensor must be the same type as the output tensor.",
+                "input tensor must be the same size as output size times world size");
   Tensors outputs{output};
   Tensors inputs{input};
   return reduce_scatter_tensor_coalesced(outputs, inputs, options);
@@ -490,13 +526,17 @@ SimulatedGroup::WorkPtr SimulatedGroup::_reduce_scatter_base(
 
 SimulatedGroup::WorkPtr SimulatedGroup::reduce_scatter_tensor_coalesced(
     Tensors& outputs, Tensors& inputs, const c10d::ReduceScatterOptions& options) {
+  std::string counts;  // as NCCL gets them
   for (std::size_t i = 0; i < outputs.size(); ++i) {
-    require_parts(inputs.at(i), outputs[i], getSize(),
-                  "input tensor must be the same type as the output tensor.",
-                  "input tensor must be the same size as output size times world size");
+    const Tensor& input = inputs.at(i);
+    const std::int64_t count = outputs[i].numel();
+    require_bytes("reduce_scatter_tensor", "output", outputs[i], bytes_of_parts(count, input, 1));
+    require_bytes("reduce_scatter_tensor", "input", input, bytes_of_parts(count, input, getSize()));
+    counts +=
+        std::to_string(count * getSize()) + " of " + c10::toString(input.scalar_type()) + ", ";
   }
-  Collective made = make("reduce_scatter_tensor",
-                         counts_of(inputs) + ", " + name_of(options.reduceOp), inputs, outputs);
+  Collective made =
+      make("reduce_scatter_tensor", counts + name_of(options.reduceOp), inputs, outputs);
   const c10d::ReduceOp::RedOpType how = options.reduceOp;
   const std::int64_t mine = getRank();
   made.take = [outputs, how, mine](const OfRanks& ranks, std::uint64_t series) {
@@ -506,7 +546,10 @@ SimulatedGroup::WorkPtr SimulatedGroup::reduce_scatter_tensor_coalesced(
       for (const Given& given : of_place(ranks, i)) {
         parts.push_back(part_of(given, mine * count, count));
       }
-      take(outputs[i], reduced(parts, how), series_of(series, static_cast<std::size_t>(mine)));
+      // NCCL writes values of the input's type. In another type, their bytes are other values.
+      const bool is_same_type = parts[0].type == outputs[i].scalar_type();
+      take(outputs[i], is_same_type ? reduced(parts, how) : any_values(outputs[i]),
+           series_of(series, static_cast<std::size_t>(mine)));
     }
   };
   return run(std::move(made), OpType::_REDUCE_SCATTER_BASE, options.asyncOp);
@@ -516,7 +559,9 @@ SimulatedGroup::WorkPtr SimulatedGroup::reduce_scatter(Tensors& outputs,
                                                        std::vector<Tensors>& inputs,
                                                        const c10d::ReduceScatterOptions& options) {
   const Tensors& parts = inputs[0];
-  require_one_a_rank("reduce_scatter", parts, getSize());
+  const bool is_flat =
+      is_nccl_ && !is_successor_ && have_equal_sizes(parts) && outputs[0].is_cuda();
+  require_one_a_rank("reduce_scatter", parts, getSize(), /*may_be_longer=*/is_flat);
   Collective made =
       make("reduce_scatter", counts_of(parts) + ", " + name_of(options.reduceOp), parts, outputs);
   const c10d::ReduceOp::RedOpType how = options.reduceOp;
@@ -525,7 +570,7 @@ SimulatedGroup::WorkPtr SimulatedGroup::reduce_scatter(Tensors& outputs,
     take(output, reduced(of_place(ranks, mine), how), series_of(series, mine));
   };
   Tensor flat;  // PyTorch copies into it; the kernel then reads it
-  if (is_nccl_ && !is_successor_ && have_equal_sizes(parts) && outputs[0].is_cuda()) {
+  if (is_flat) {
     const OperationScope scope(runtime().name("reduce_scatter"), Role::temporary);
     flat = flat_like(parts);
     made.inputs.push_back(flat);
@@ -537,28 +582,40 @@ SimulatedGroup::WorkPtr SimulatedGroup::alltoall_base(Tensor& output, Tensor& in
                                                       std::vector<std::int64_t>& to_take,
                                                       std::vector<std::int64_t>& to_give,
                                                       const c10d::AllToAllOptions& options) {
-  c10d::checkSplitSizes(to_give, input, getSize());
-  c10d::checkSplitSizes(to_take, output, getSize());
-  const std::vector<std::int64_t> taken = parts_of(output, to_take, getSize());
+  const bool is_even = to_take.empty() && to_give.empty();
+  if (is_even) {
+    require_bytes("all_to_all_single", "output", output, input.nbytes());
+  } else {
+    c10d::checkSplitSizes(to_give, input, getSize());
+    c10d::checkSplitSizes(to_take, output, getSize());
+  }
+  const bool is_whole = !is_even || input.numel() % getSize() == 0;
+  TORCH_CHECK_VALUE(is_nccl_ || is_whole, "all_to_all_single: the ", input.numel(),
+                    " elements do not divide equally among ", getSize(), " ranks");
+  // Without sizes, NCCL divides the input's bytes by the ranks. A part may then begin within an
+  // element.
+  const bool is_within = !is_whole && input.numel() > getSize();
+  const std::vector<std::int64_t> taken = parts_of(is_even ? input : output, to_take, getSize());
   Collective made =
       make("all_to_all_single", c10::toString(input.scalar_type()), {input}, {output});
   made.gives.push_back(host_numbers(parts_of(input, to_give, getSize())));
   const auto mine = static_cast<std::size_t>(getRank());
-  made.take = [output, taken, mine](const OfRanks& ranks, std::uint64_t series) {
+  made.take = [output, taken, mine, is_within](const OfRanks& ranks, std::uint64_t series) {
     for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
       const std::vector<std::int64_t> theirs = numbers_of(ranks[rank].at(1));
       TORCH_CHECK_WITH(DistBackendError, theirs[mine] == taken[rank], "all_to_all_single: rank ",
                        rank, " sends ", theirs[mine], " elements to rank ", mine,
                        ", which expects ", taken[rank],
                        " of it; with NCCL both would wait for ever, or memory be overwritten");
+      if (is_within) continue;
       take(slice(output, sum_before(taken, rank), taken[rank]),
            part_of(ranks[rank][0], sum_before(theirs, mine), theirs[mine]),
            series_of(series, (rank * ranks.size()) + mine));
     }
+    if (is_within) take(output, any_values(output), series_of(series, mine));
   };
   // In a group of one rank, a call with equal parts is a plain copy. If the program gives the sizes
   // of the parts, NCCL runs a kernel, by which the rank sends its part to itself (measured).
-  const bool is_even = to_take.empty() && to_give.empty();
   const std::string pattern = peers(true, true, !is_even);
   return run(std::move(made), OpType::ALLTOALL_BASE, options.asyncOp, pattern);
 }

@@ -47,6 +47,18 @@ bool is_recorded(const Call& call) {
          });
 }
 
+// Returns the device of a result of an operation on lists, such as _foreach_add, which makes one
+// result for each element of its first list. The result is on the device of the elements from which
+// it is computed, which need not be the call's device.
+c10::DeviceIndex device_of_element(const Call& call, std::size_t element) {
+  for (const c10::IValue& argument : call.arguments()) {
+    if (!argument.isTensorList()) continue;
+    const std::vector<at::Tensor> list = argument.toTensorVector();
+    if (element < list.size() && list[element].is_cuda()) return list[element].device().index();
+  }
+  return call.device();
+}
+
 c10::IValue make_result(const Call& call, std::size_t index) {
   const OperationInfo& info = call.info();
   const Result& result = info.results[index];
@@ -63,11 +75,8 @@ c10::IValue make_result(const Call& call, std::size_t index) {
     if (result.kind == Result::Kind::fresh) {
       const bool has_grad_fn = is_recorded_call && (of.is_floating_point() || of.is_complex());
       const OperationScope scope(info.name, current_operation().role, has_grad_fn);
-      // An operation on lists, such as _foreach_add, makes one result for each element of its first
-      // list. The result is on the device of that element, which need not be the call's device.
-      const bool is_elsewhere = info.has(kOnLists) && call.inputs()[element].is_cuda();
       return make_tensor(of,
-                         is_elsewhere ? call.inputs()[element++].device().index() : call.device());
+                         info.has(kOnLists) ? device_of_element(call, element++) : call.device());
     }
     const c10::IValue& base = call.argument(result.argument);
     return view_of(base.isTensor() ? base.toTensor() : base.toTensorVector()[element++], of);
