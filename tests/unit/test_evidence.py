@@ -101,7 +101,10 @@ def test_the_last_label_of_a_block_decides() -> None:
     [
         ([("cache_utils.py", 9, "update"), ("model.py", 9, "forward"), CALL, PROGRAM], True),
         ([("model.py", 9, "extend_cache"), ("model.py", 9, "forward"), CALL, PROGRAM], True),
-        ([("growing_cache.py", 9, "forward"), CALL, PROGRAM], False),
+        ([("kv_cache.py", 9, "forward"), CALL, ("model.py", 9, "forward"), CALL, PROGRAM], True),
+        ([("kv_cache.py", 9, "forward"), CALL, PROGRAM], True),
+        ([("my_cache.py", 9, "forward"), CALL, ("my_cache.py", 50, "<module>")], False),
+        ([("my_cache.py", 9, "forward"), CALL, ("my_cache.py", 50, "forward"), CALL], False),
         ([("growing_cache.py", 9, "attend"), ("growing_cache.py", 5, "forward"), CALL], False),
         ([("past_events.py", 9, "main"), ("past_events.py", 90, "<module>")], False),
     ],

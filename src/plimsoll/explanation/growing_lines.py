@@ -72,5 +72,5 @@ def _helps(leak: Leak, cause: Cause) -> str:
     where = f" at {subject(cause.line)}" if cause.line else ""
     is_same = users_part(leak.what) in (cause.line, users_part(cause.line or ""))
     change = cause.change if is_same else cause.change.replace(" there", where)
-    # The advice of no_grad already names its patch.
-    return f"What may help: {change}" + ("" if cause.patch == NO_GRAD else f": {cause.patch}")
+    # The advice of no_grad already names its patch; some advice has none.
+    return f"What may help: {change}" + ("" if cause.patch in ("", NO_GRAD) else f": {cause.patch}")

@@ -113,7 +113,8 @@ def _of_one_loop(leaks: Sequence[FoundLeak]) -> list[list[FoundLeak]]:
     for one in leaks:
         key, cause = one.leak.what, one.cause
         if keeps_graph(cause) and cause.line is not None:
-            key = f"graph {cause.line if cause.patch in UNSEEN else cause.patch}"
+            is_seen = cause.patch and cause.patch not in UNSEEN
+            key = f"graph {cause.patch if is_seen else cause.line}"
         groups.setdefault(key, []).append(one)
     graphs = [group for key, group in groups.items() if key.startswith("graph ")]
     graph = max(graphs, key=_slope, default=None)

@@ -175,7 +175,6 @@ def find_evidence(
 _CACHE = re.compile(r"cache(?!d_property)|past|(^|[_ ])kv([_. ]|$)", re.IGNORECASE)
 _KV = re.compile(r"(^|[_ ])kv_?(cache|pool)|KV(Cache|Pool)", re.IGNORECASE)
 _MOST_CALLERS = 3
-_WHOLE_PROGRAM = frozenset({"<module>", "forward"})
 
 
 def _names(pattern: re.Pattern[str], frames: Sequence[Frame]) -> bool:
@@ -183,17 +182,20 @@ def _names(pattern: re.Pattern[str], frames: Sequence[Frame]) -> bool:
 
     Only the `_MOST_CALLERS` innermost frames outside PyTorch are tried. The pattern may match
     anywhere in a frame's text: the file's name without its folder, a space, and the function's
-    name. The name of a file that also holds the script's top level or a module's `forward` says
-    nothing about a single request in it, so only the function's name is tried there.
+    name. The name of a file that also holds the script's top level says nothing about a single
+    request in it, so only the function's name is tried there. In a file that holds a module's
+    `forward`, the file's name is tried only where that `forward` itself calls PyTorch: the module
+    may be a cache.
     """
     outside = [
         (f[0].replace("\\", "/"), f[2])
         for f in frames
         if f[1] > 0 and "/torch/" not in f[0].replace("\\", "/")
     ]
-    whole = {path for path, function in outside if function in _WHOLE_PROGRAM}
+    programs = {path for path, function in outside if function == "<module>"}
+    models = {path for path, function in outside[1:] if function == "forward"} | programs
     names = (
-        f"{'' if path in whole else path.rpartition('/')[2]} {function}"
+        f"{'' if path in models else path.rpartition('/')[2]} {function}"
         for path, function in outside[:_MOST_CALLERS]
     )
     return any(pattern.search(name) for name in names)

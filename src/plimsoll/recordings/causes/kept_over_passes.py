@@ -90,7 +90,7 @@ def cause_of_leak(facts: Facts, leak: Leak, leaks: Sequence[Leak], passes: Steps
     results = kept[facts.are_from(kept, lambda origin: origin.may_have_grad_fn)]
     graph = _graph(facts, leak, kept, results)
     if graph is None:
-        found = _value(facts, leak.what, passes)
+        found = _value(facts, leak.what, passes, has_graph=False)
         found = found or KeptValue(_KEPT, is_number=False)
         change = _changed(found, is_graph=False)
         return _cause(leak, leak.what, leak.grown_bytes, change, found.patch)
@@ -160,7 +160,7 @@ def _kept(facts: Facts, leaks: Sequence[Leak], passes: Steps) -> NDArray[np.int6
     return kept[np.logical_or.reduce(lines)]
 
 
-def _value(facts: Facts, line: str, passes: Steps) -> KeptValue | None:
+def _value(facts: Facts, line: str, passes: Steps, *, has_graph: bool = True) -> KeptValue | None:
     """Returns how to change the statement that keeps a line's result; None if it is not found."""
     line = users_part(line) or line
     ends = passes.boundaries[passes.boundaries <= facts.event]
@@ -168,7 +168,7 @@ def _value(facts: Facts, line: str, passes: Steps) -> KeptValue | None:
     mine = mine[facts.blocks.start[mine] < (int(ends[-1]) if len(ends) else 0)]
     last = mine[np.argsort(facts.blocks.start[mine])[-1:]]  # a line requests its result last
     is_number = bool(facts.blocks.size[last[0]] <= _LARGEST_NUMBER) if len(last) else None
-    return kept_value(line, is_number=is_number)
+    return kept_value(line, is_number=is_number, has_graph=has_graph)
 
 
 def _trains(facts: Facts, passes: Steps, graph: _Graph) -> bool:

@@ -12,7 +12,15 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from plimsoll.recordings.causes.value_uses import Use, handed_on, use_of
+from plimsoll.recordings.causes.handed_states import Loop as _Loop
+from plimsoll.recordings.causes.handed_states import (
+    handed_on,
+    hands_on,
+    is_backward,
+    is_in_forward,
+    only_backward_follows,
+)
+from plimsoll.recordings.causes.value_uses import Use, use_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,7 +34,8 @@ _WITHOUT_GRAPH = ("argmax", "argmin", "argsort", "bincount", "bool", "dim", "eq"
 _LONGEST = 100
 BACKWARD_INSIDE = "  # in each pass"
 """The end of a patch that moves a backward pass into the loop."""
-_Loop = ast.For | ast.AsyncFor | ast.While
+_NEEDED = "run backward for fewer passes at a time: gradients computed from {} need these graphs"
+_PERHAPS_NEEDED = "if no gradients are computed from {} later, keep that there without its graph"
 
 
 @dataclass(frozen=True)
@@ -34,7 +43,7 @@ class KeptValue:
     """The changed statement, and whether it keeps a number.
 
     Attributes:
-        patch: The statement as it should be.
+        patch: The statement as it should be; "" if the source does not show a safe change.
         is_number: Whether it keeps a Python number; False for a tensor without a graph.
         change: The change in words; "" where `is_number` says it.
     """
@@ -44,7 +53,15 @@ class KeptValue:
     change: str = ""
 
 
-def kept_value(line: str, *, is_number: bool | None) -> KeptValue | None:
+@dataclass(frozen=True)
+class _Place:
+    """A statement that keeps a value, and the loop in which it runs."""
+
+    loop: _Loop
+    statement: ast.stmt
+
+
+def kept_value(line: str, *, is_number: bool | None, has_graph: bool = True) -> KeptValue | None:
     """Finds the statement that keeps a line's result, and returns how to change this statement.
 
     Args:
@@ -52,6 +69,7 @@ def kept_value(line: str, *, is_number: bool | None) -> KeptValue | None:
         is_number: Whether the line's result has a single element; None if unknown. If unknown, a
             result that is added to a sum counts as a number, and one that is appended to a list
             counts as a tensor.
+        has_graph: Whether the result may have an autograd graph.
 
     Returns:
         None if the source is not there, or no statement of a loop around the line keeps the value.
@@ -62,9 +80,16 @@ def kept_value(line: str, *, is_number: bool | None) -> KeptValue | None:
     tree, number = source
     try:
         found = [
-            _changed(tree, statement, value, is_number=is_number if is_loss is None else is_loss)
+            _changed(
+                tree,
+                _Place(loop, statement),
+                value,
+                is_number=is_number if is_loss is None else is_loss,
+                has_graph=has_graph,
+            )
             for loop in _loops_around(tree, number)
             for statement, value, is_loss in _kept_at(loop, number)
+            if not (_is_local(statement) and is_in_forward(tree, loop))
         ]
     except (ValueError, RecursionError):
         return None
@@ -78,18 +103,29 @@ def handed_value(line: str) -> KeptValue | None:
         line: The line, as "FILE:LINE FUNCTION".
 
     Returns:
-        How to cut their graph. None if the source is not there, or hands on nothing.
+        How to cut their graph, without a patch if a later backward pass may need the graph, or if
+        the names may be tuples of tensors. None if the source is not there, or hands on nothing.
     """
     source = _source(line)
     if source is None:
         return None
-    for loop in _loops_around(*source):
-        names = handed_on(loop)
-        if names:
-            patch = f"{', '.join(names)} = {', '.join(f'{name}.detach()' for name in names)}"
-            change = "detach what each pass hands to the next, before it is used there"
-            return KeptValue(patch, is_number=False, change=change)
-    return None
+    tree, number = source
+    loops = _loops_around(tree, number)
+    if not loops or is_in_forward(tree, loops[0]):
+        return None
+    states = handed_on(tree, loops[0], number)
+    if not states and any(only_backward_follows(tree, loop) for loop in loops):
+        return KeptValue("", is_number=False, change=_PERHAPS_NEEDED.format("this loop's results"))
+    if not states:
+        return None
+    names = [state.name for state in states]
+    ends = "before the next pass (gradients end at that point)"
+    if all(state.is_tensor for state in states):
+        patch = f"{', '.join(names)} = {', '.join(f'{name}.detach()' for name in names)}"
+        change = f"detach what each pass hands to the next, {ends}"
+        return KeptValue(patch, is_number=False, change=change)
+    named = " and ".join(f"`{name}`" for name in names)
+    return KeptValue("", is_number=False, change=f"detach each tensor of {named} {ends}")
 
 
 def _source(line: str) -> tuple[ast.Module, int] | None:
@@ -215,19 +251,41 @@ def _is_plain(value: ast.expr) -> bool:
 
 
 def _changed(
-    tree: ast.Module, statement: ast.stmt, value: ast.expr, *, is_number: bool | None
+    tree: ast.Module, place: _Place, value: ast.expr, *, is_number: bool | None, has_graph: bool
 ) -> KeptValue:
+    statement, kept = place.statement, _kept_in(place.statement)
     is_sum = not isinstance(statement, ast.Expr)
-    kept = _kept_in(statement)
-    use = Use.AS_NUMBER if kept is None else use_of(_scope(tree, statement, kept), kept)
-    if kept is not None and use is Use.IN_BACKWARD:
-        patch = f"({ast.unparse(value)}).backward()"
-        if isinstance(value, ast.Name | ast.Attribute | ast.Call | ast.Subscript):
-            patch = f"{ast.unparse(value)}.backward()"
-        change = f"call backward in each pass, not once for {ast.unparse(kept)}: gradients add up"
-        return KeptValue(patch + BACKWARD_INSIDE, is_number=False, change=change)
-    number = (is_sum if is_number is None else is_number) and use is Use.AS_NUMBER
-    methods = ["item"] if number else ["detach"] if is_sum or is_number else ["detach", "cpu"]
+    is_number = is_sum if is_number is None else is_number
+    use = Use.UNKNOWN if kept is None else use_of(tree, statement, kept)
+    is_spent = _runs_backward(place.loop, statement, value)
+    if use is Use.UNKNOWN and is_spent:
+        use = Use.AS_TENSOR
+    if use is Use.IN_BACKWARD and (is_spent or not is_number or hands_on(place.loop)):
+        use = Use.IN_GRADIENT
+    named = "the values" if kept is None else f"`{ast.unparse(kept)}`"
+    match use:
+        case Use.IN_BACKWARD:
+            patch = f"{_in_parentheses(value)}.backward()"
+            change = f"call backward in each pass, not once for {named[1:-1]}: gradients add up"
+            return KeptValue(patch + BACKWARD_INSIDE, is_number=False, change=change)
+        case Use.IN_GRADIENT:
+            return KeptValue("", is_number=False, change=_NEEDED.format(named))
+        case Use.UNKNOWN if has_graph or is_number or is_sum:
+            return KeptValue("", is_number=False, change=_PERHAPS_NEEDED.format(named))
+    methods = ["item"] if is_number and use is Use.AS_NUMBER else ["detach"]
+    if not is_number and not is_sum:
+        methods = ["cpu"] if use is Use.UNKNOWN else ["detach", "cpu"]
+    return KeptValue(_statement_with(statement, value, methods), methods == ["item"])
+
+
+def _in_parentheses(value: ast.expr) -> str:
+    text = ast.unparse(value)
+    is_simple = isinstance(value, ast.Name | ast.Attribute | ast.Call | ast.Subscript)
+    return text if is_simple else f"({text})"
+
+
+def _statement_with(statement: ast.stmt, value: ast.expr, methods: list[str]) -> str:
+    """Returns the text of a statement that keeps a value after calls of some methods."""
     if ".detach()" in ast.unparse(value):
         methods = [method for method in methods if method != "detach"]
     changed = value
@@ -235,26 +293,49 @@ def _changed(
         changed = ast.Call(ast.Attribute(changed, method, ast.Load()), [], [])
     match statement:
         case ast.Expr(ast.Call() as call):
-            text = f"{ast.unparse(call.func)}({ast.unparse(changed)})"
+            return f"{ast.unparse(call.func)}({ast.unparse(changed)})"
         case ast.Assign([target], ast.BinOp(left)):
-            text = f"{ast.unparse(target)} = {ast.unparse(left)} + {ast.unparse(changed)}"
+            return f"{ast.unparse(target)} = {ast.unparse(left)} + {ast.unparse(changed)}"
         case ast.AugAssign(target):
-            text = f"{ast.unparse(target)} += {ast.unparse(changed)}"
-        case _:
-            text = ast.unparse(changed)
-    return KeptValue(text, number)
+            return f"{ast.unparse(target)} += {ast.unparse(changed)}"
+    return ast.unparse(changed)
 
 
-def _scope(tree: ast.Module, statement: ast.stmt, kept: ast.expr) -> ast.AST:
-    """Returns the part of a program in which a variable has its meaning."""
-    if not isinstance(kept, ast.Name):
-        return tree
-    around = [
-        node
-        for node in ast.walk(tree)
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and _has(node, statement.lineno)
-    ]
-    return max(around, key=lambda node: node.lineno, default=tree)
+def _runs_backward(loop: _Loop, statement: ast.stmt, value: ast.expr) -> bool:
+    """Returns whether each pass of a loop runs a backward pass from the value that it keeps.
+
+    Such a backward pass frees the graph, so no later one can need it.
+    """
+    name = _scaled_name(value)
+    calls = [node for node in _always(loop.body) if name and is_backward(node)]
+    for call in calls:
+        if any(each.arg in ("retain_graph", "create_graph") for each in call.keywords):
+            continue
+        first, last = sorted((call.lineno, statement.lineno))
+        between = [
+            node
+            for node in ast.walk(loop)
+            if isinstance(node, ast.Assign) and first < node.lineno < last
+        ]
+        names = {part.id for part in ast.walk(call) if isinstance(part, ast.Name)}
+        if name in names and not any(name in _targets(node) for node in between):
+            return True
+    return False
+
+
+def _always(body: list[ast.stmt]) -> Iterator[ast.Call]:
+    """Yields the calls that are statements of their own and that each pass makes."""
+    for statement in body:
+        match statement:
+            case ast.Expr(ast.Call() as call):
+                yield call
+            case ast.With(body=inside) | ast.AsyncWith(body=inside):
+                yield from _always(inside)
+
+
+def _is_local(statement: ast.stmt) -> bool:
+    """Returns whether a statement adds to a plain name, which no call of a function outlives."""
+    return isinstance(_kept_in(statement), ast.Name)
 
 
 def _kept_in(statement: ast.stmt) -> ast.expr | None:

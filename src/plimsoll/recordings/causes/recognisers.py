@@ -49,9 +49,8 @@ def find_causes(facts: Facts, guarded: Guard) -> list[Cause]:
     """Finds all causes; the one that best explains the program's memory comes first.
 
     If blocks never took half of the reserved memory, the causes in `_OF_THE_ALLOCATOR` come first.
-    Otherwise
-    causes whose memory grows come first, then the cause with the most memory. Causes about host
-    memory come last.
+    Otherwise causes whose memory grows come first, then the cause with the most memory. Causes
+    about host memory come last.
 
     Args:
         facts: The facts of one device.

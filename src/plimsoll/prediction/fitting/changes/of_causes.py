@@ -131,13 +131,16 @@ def _letting_go(cause: Cause, script: ScriptText) -> ScriptText:
     """
     if cause.patch == NO_GRAD:
         return _without_grad(cause, script)
-    if cause.patch.endswith(BACKWARD_INSIDE):
-        raise CannotChangeError("a later backward pass needs the graph that the loop keeps")
+    if not cause.patch or cause.patch.endswith(BACKWARD_INSIDE):
+        raise CannotChangeError("a later backward pass may need the graph that the loop keeps")
+    if _hands_on(cause.patch):
+        raise CannotChangeError("detaching what a pass hands to the next cuts its gradients")
     line = line_of(cause)
     if keeps_graph(cause):
         find, ending = _summed, ".detach()"
     else:
-        find, ending = _collected, ".detach().cpu()"
+        is_cut = ".detach()" in cause.patch
+        find, ending = _collected, ".detach().cpu()" if is_cut else ".cpu()"
     was = script
     for _ in range(_MOST_VALUES):
         # Each edit changes the text, so every round searches the new text for the next value.
@@ -150,6 +153,14 @@ def _letting_go(cause: Cause, script: ScriptText) -> ScriptText:
     if script is was:
         raise CannotChangeError("the loop sums up or collects nothing that is seen")
     return script
+
+
+def _hands_on(patch: str) -> bool:
+    """Returns whether a patch detaches a state, and changes no sum and no list."""
+    match ast.parse(patch).body:
+        case [ast.Assign(value=ast.Call() | ast.Tuple())]:
+            return True
+    return False
 
 
 def _loop_around(script: ScriptText, line: int) -> ast.For | ast.While:
