@@ -177,7 +177,7 @@ def test_frees_that_wait_for_another_stream_give_a_range(tmp_path: Path) -> None
 
 
 def gradient_of_weight(batch: int, channels: int, out_channels: int, *sides: int) -> int:
-    """Returns the most bytes that a convolution's backward pass takes at once for its weight."""
+    """Returns the peak of the bytes that a backward pass takes for a convolution's weight."""
     images = torch.randn(batch, channels, *sides, device="cuda")
     result = torch.nn.Conv2d(channels, out_channels, 3, padding=1, bias=False).cuda()(images)
     gradient = torch.ones_like(result)

@@ -1,4 +1,4 @@
-"""Tests that a verdict says where very little memory is left, or less than an estimate may err."""
+"""Tests that a verdict warns if little memory is left, or less than the context may still take."""
 
 from __future__ import annotations
 

@@ -19,9 +19,10 @@ using Order = std::vector<std::uint32_t>;  // block numbers in the order of pack
 constexpr std::uint64_t kMostWork = 2'000'000'000;
 constexpr std::uint64_t kLeastTries = 2;
 constexpr std::uint64_t kMostTries = 300;
-// Bounds the work of one stacked order: the number of heights that are read.
+// How many heights plimsoll may read to find one stacked order.
 constexpr std::uint64_t kMostStackingWork = 200'000'000;
-constexpr Bytes kUnit = ProgramPlan::kAlignment;  // bytes times requests would not fit in 64 bits
+// The unit of sizes in products of size and lifetime. In bytes, a product may exceed 64 bits.
+constexpr Bytes kUnit = ProgramPlan::kAlignment;
 
 // Returns the end of the block that lives longest.
 std::uint32_t end_of(std::span<const TimedBlock> blocks) {
@@ -181,7 +182,7 @@ Order stacking_order(std::span<const TimedBlock> blocks, Key key) {
     waiting.pop();
     work += Heights::work(blocks[number].live.length());
     if (work > kMostStackingWork) return {};
-    // Heights never fall, so an old height is at most the height of today.
+    // Heights only grow. If the height below this block has grown, the block waits again.
     const Bytes now = stack.height_under(blocks[number]);
     if (now > height) {
       waiting.emplace(now, rank, number);

@@ -240,7 +240,7 @@ def _call_before(owner: Any, name: str, action: Callable[[Any], object]) -> None
 
 
 def _leaves_below(roots: Any) -> Iterator[Any]:
-    """Yields the tensors to whose `grad` a backward pass from these tensors adds."""
+    """Yields the tensors that get a gradient in a backward pass from `roots`."""
     several = roots if isinstance(roots, list | tuple) else [roots]
     left = [getattr(root, "grad_fn", None) for root in several]
     seen = set()

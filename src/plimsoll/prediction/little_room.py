@@ -1,7 +1,7 @@
-"""Warns that a script which fits leaves very little memory free, or less than an estimate may err.
+"""Warns if a script that fits leaves very little memory free.
 
-The context of a card that was not measured is an estimate. If it may exceed the estimate by more
-than the memory that stays free, the script may not fit.
+Also warns if the CUDA context was estimated, and the real context may be so much larger that the
+script does not fit.
 """
 
 from __future__ import annotations

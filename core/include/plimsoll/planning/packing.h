@@ -4,8 +4,8 @@
 // No area can be smaller than the most bytes that are live at the same time. Finding the smallest
 // area is NP-hard. Each block takes the lowest offset that is free for all of its lifetime. The
 // order of the blocks decides how high the area gets, so several orders are tried, and the lowest
-// area wins. Among equally low areas, the one whose top is in use for the shortest time wins. The
-// orders are:
+// area wins. If areas are equally low, the one whose top is used least wins: each block counts with
+// its bytes in the top times its lifetime. The orders are:
 //
 // - the largest block first
 // - the longest life first
@@ -18,8 +18,9 @@
 // follow:
 //
 // - Blocks are stacked: each block lies on top of all placed blocks that are live at the same time.
-//   The next block is always one that then lies lowest. Among equally low ones, the longest life,
-//   the most bytes times life, the largest size, or the first allocation decides.
+//   The next block is the one that can lie lowest. There are four such orders. If several blocks
+//   can lie equally low, the first order takes the block with the longest life, the second the most
+//   bytes times life, the third the largest size, and the fourth the earliest allocation.
 // - The best order of each kind is changed: in each try, the blocks that lay at the top of the
 //   previous area move to the front.
 //

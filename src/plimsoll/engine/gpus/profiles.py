@@ -110,7 +110,7 @@ class GpuProfile:
         return self.context_parts["made"] + sum(self.context_parts[part] for part in loaded)
 
     def most_context_bytes(self, context_bytes: int) -> int | None:
-        """Returns the most that a context may take whose size is estimated; None if measured.
+        """Returns the most bytes that a context may take; None if its size was measured.
 
         Args:
             context_bytes: The size of the context, as `context_with` returns it.

@@ -182,10 +182,12 @@ def _names(pattern: re.Pattern[str], frames: Sequence[Frame]) -> bool:
 
     Only the `_MOST_CALLERS` innermost frames outside PyTorch are tried. The pattern may match
     anywhere in a frame's text: the file's name without its folder, a space, and the function's
-    name. The name of a file that also holds the script's top level says nothing about a single
-    request in it, so only the function's name is tried there. In a file that holds a module's
-    `forward`, the file's name is tried only where that `forward` itself calls PyTorch: the module
-    may be a cache.
+    name.
+
+    The text has no file name if the stack shows that the file is the script or holds a model: the
+    name of such a file says nothing about a single request. A file holds a model if it has a frame
+    of `forward`. The innermost frame does not count, because its `forward` calls PyTorch itself
+    and may belong to a cache.
     """
     outside = [
         (f[0].replace("\\", "/"), f[2])

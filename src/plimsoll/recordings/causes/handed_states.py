@@ -33,9 +33,9 @@ class State:
 def handed_on(tree: ast.Module, loop: Loop, line: int) -> list[State]:
     """Returns the states that a line computes from their values in the pass before.
 
-    An example is `h` in `h = cell(x, h)`. There are none unless each pass runs its own backward
-    pass and no backward pass follows the loop: otherwise the passes may be parts of one larger
-    pass, such as the layers of a model, and gradients must flow from one to the next.
+    An example is `h` in `h = cell(x, h)`. The list is empty if the loop runs no backward pass, or
+    if a backward pass follows the loop. Then the passes may be parts of one larger pass, such as
+    the layers of a model, and gradients must flow between the passes.
     """
     if not _has_backward(loop) or _backward_follows(tree, loop):
         return []
@@ -110,9 +110,10 @@ def _states(loop: Loop) -> Iterator[tuple[ast.stmt, str, bool]]:
 
 
 def _passed(value: ast.expr | None) -> set[str]:
-    """Returns the names that the called function of an expression gets.
+    """Returns the variables in the arguments of a call.
 
-    Python's own functions, such as `max` and `iter`, return no tensors.
+    Returns none for calls of Python's own functions, such as `max` and `iter`. plimsoll assumes
+    that they compute no states.
     """
     match value:
         case ast.Call(ast.Name(function)) if hasattr(builtins, function):

@@ -45,7 +45,7 @@ class KeptValue:
     Attributes:
         patch: The statement as it should be; "" if the source does not show a safe change.
         is_number: Whether it keeps a Python number; False for a tensor without a graph.
-        change: The change in words; "" where `is_number` says it.
+        change: The change in words; "" if `is_number` alone determines the words.
     """
 
     patch: str
@@ -97,14 +97,17 @@ def kept_value(line: str, *, is_number: bool | None, has_graph: bool = True) -> 
 
 
 def handed_value(line: str) -> KeptValue | None:
-    """Finds the tensors by which each pass of a loop around a line keeps the pass before it.
+    """Finds the tensors that a line computes and that each pass of a loop hands to the next pass.
+
+    The graphs of such tensors keep the memory of all earlier passes.
 
     Args:
         line: The line, as "FILE:LINE FUNCTION".
 
     Returns:
-        How to cut their graph, without a patch if a later backward pass may need the graph, or if
-        the names may be tuples of tensors. None if the source is not there, or hands on nothing.
+        How to cut these graphs. There is no patch if a name may stand for a tuple of tensors, or if
+        the only backward pass comes after the loop and may need the graphs. None if plimsoll finds
+        no such tensor or backward pass, or if the loop is in a module's forward pass.
     """
     source = _source(line)
     if source is None:
@@ -190,7 +193,7 @@ def _kept_at(loop: _Loop, line: int) -> list[tuple[ast.stmt, ast.expr, bool | No
 
 
 def _scaled_name(value: ast.expr) -> str:
-    """Returns the name of a value, also of a loss that is divided by a number; else ""."""
+    """Returns "loss" for `loss`, `loss / 4` and `loss * 4`; "" for a value without such a name."""
     while isinstance(value, ast.BinOp) and isinstance(value.op, ast.Div | ast.Mult):
         value = value.left
     return value.id if isinstance(value, ast.Name) else ""
@@ -285,7 +288,7 @@ def _in_parentheses(value: ast.expr) -> str:
 
 
 def _statement_with(statement: ast.stmt, value: ast.expr, methods: list[str]) -> str:
-    """Returns the text of a statement that keeps a value after calls of some methods."""
+    """Returns a statement's text, with calls of `methods` on the value that the statement keeps."""
     if ".detach()" in ast.unparse(value):
         methods = [method for method in methods if method != "detach"]
     changed = value
@@ -334,7 +337,7 @@ def _always(body: list[ast.stmt]) -> Iterator[ast.Call]:
 
 
 def _is_local(statement: ast.stmt) -> bool:
-    """Returns whether a statement adds to a plain name, which no call of a function outlives."""
+    """Returns whether a statement adds to a plain name, such as a local variable."""
     return isinstance(_kept_in(statement), ast.Name)
 
 

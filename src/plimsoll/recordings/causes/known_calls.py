@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 BACKWARD = frozenset({"backward", "manual_backward", "grad", "autograd_backward"})
-"""Compute gradients, as methods of a tensor or as functions that get one."""
+"""Methods and functions that compute gradients."""
 
 FOR_NUMBERS = frozenset(
     {"print", "float", "int", "str", "repr", "format", "bool", "len", "join"}

@@ -66,8 +66,8 @@ def _most_taken(blocks: Lifetimes, rounded: NDArray[np.uint64], event: int) -> i
     """Returns the most bytes that blocks took at once until reserved memory was at its peak.
 
     The request that follows `event` counts, because the allocator reserves memory just before it
-    serves the request that needs the memory. The last segment may be small. So the blocks at its
-    time alone would not tell how much of the other segments was needed.
+    serves the request that needs the memory. Earlier times count too: if the last segment is small,
+    blocks may have needed more of the other segments before.
     """
     served = int(blocks.start[blocks.start > event].min(initial=blocks.event_count))
     begin = np.maximum(blocks.start, 0)

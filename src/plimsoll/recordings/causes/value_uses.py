@@ -106,13 +106,13 @@ class _Uses:
     _seen: set[tuple[int, str, _Flow]] = field(default_factory=set)
 
     def note(self, use: Use, flow: _Flow | None = None) -> None:
-        """Notes a use; without a graph, no use is weightier than that of a tensor."""
+        """Notes a use. If `flow` has no graph, notes `AS_TENSOR` at most."""
         if flow is not None and not flow.has_graph:
             use = min(use, Use.AS_TENSOR)
         self.found = max(self.found, use)
 
     def follow_name(self, name: str, definition: ast.AST, flow: _Flow) -> None:
-        """Follows a variable to wherever a statement's value of it is read."""
+        """Follows the value that `definition` gives to a variable, wherever this value is read."""
         key = (id(definition), name, flow)
         if key in self._seen:
             return
@@ -283,7 +283,11 @@ class _Uses:
                 self.note(Use.UNKNOWN, flow)
 
     def _passed(self, call: ast.Call, name: str, module: str, flow: _Flow) -> None:
-        """Notes that a function with a known name gets the value; `module` begins its text."""
+        """Notes what the function `name` does with the value, which is an argument of `call`.
+
+        `module` is the first name in the call, such as `torch` in `torch.nn.f(x)`; empty for
+        `f(x)`.
+        """
         receiver = call.func.value if isinstance(call.func, ast.Attribute) else None
         if name in BACKWARD:
             self.note(Use.IN_GRADIENT, flow)

@@ -114,7 +114,7 @@ class Variables:
                     yield None
 
     def is_filled_elsewhere(self, name: str, statement: ast.stmt) -> bool:
-        """Returns whether another statement adds to the list with a name."""
+        """Returns whether another statement adds elements to the list `name`."""
         own = set(ast.walk(statement))
         for node in self._nodes(self.scope(statement), name):
             match node:
@@ -124,7 +124,7 @@ class Variables:
         return False
 
     def reads(self, name: str, definition: ast.AST) -> Iterator[ast.Name]:
-        """Yields where a variable may be read with the value that a node gives it.
+        """Yields where the program may read the value that a node gives to a variable.
 
         Args:
             name: The variable.
@@ -146,7 +146,10 @@ class Variables:
                 yield node
 
     def _reaches(self, definition: ast.AST, read: ast.Name, stores: list[ast.AST]) -> bool:
-        """Returns whether no store of the name lies on every way from a definition to a read."""
+        """Returns whether a read may get the definition's value.
+
+        It may not if one of the stores always replaces the value before the read.
+        """
         if isinstance(definition, ast.comprehension):
             return True
         if self.scope(read) is not self.scope(definition):
@@ -159,11 +162,15 @@ class Variables:
             return not any(_start(one) > begin for one in dominating)
         loops = [one for one in self.around(definition) if isinstance(one, _LOOPS)]
         shared = [one for one in self.around(read) if one in loops]
-        # The next pass of a loop around both may read it.
+        # If a loop contains the definition and the read, its next pass may read the value.
         return bool(shared) and not any(one in set(ast.walk(shared[-1])) for one in dominating)
 
     def _precedes(self, store: ast.AST, read: ast.AST) -> bool:
-        """Returns whether a statement has always run when a read of its block comes."""
+        """Returns whether a store always runs before a read.
+
+        True if the read is in a later statement of the store's block, or in the body of a loop
+        whose target is the store.
+        """
         if isinstance(store, ast.For | ast.AsyncFor):
             return any(one in store.body for one in [read, *self.around(read)])
         parent = self.parents.get(store)

@@ -27,10 +27,10 @@ _CHANGE = "let segments grow (expandable_segments), or use plimsoll's allocator 
 
 
 def varied_sizes(facts: Facts) -> Cause | None:
-    """Finds a call with varying sizes, if blocks never took a fifth of reserved memory.
+    """Finds a call with varying sizes, if a fifth of reserved memory or more was never in use.
 
-    If they never took half of it, also finds a call whose sizes only grow. The cause comes without
-    advice if most of the card is unused.
+    If half of reserved memory or more was never in use, also finds a call whose sizes only grow.
+    The cause comes without advice if most of the card is unused.
     """
     reserved = facts.reserved
     if reserved.excess_bytes < _LEAST_SHARE * reserved.bytes or not len(facts.passes):

@@ -156,7 +156,7 @@ def _letting_go(cause: Cause, script: ScriptText) -> ScriptText:
 
 
 def _hands_on(patch: str) -> bool:
-    """Returns whether a patch detaches a state, and changes no sum and no list."""
+    """Returns whether a patch detaches a state that a pass of a loop hands to the next pass."""
     match ast.parse(patch).body:
         case [ast.Assign(value=ast.Call() | ast.Tuple())]:
             return True

@@ -1,4 +1,4 @@
-"""Runs the ranks of a serving engine, or several engines, in a process each."""
+"""Runs each rank of a serving engine, or each of several engines, in its own process."""
 
 import multiprocessing
 import sys

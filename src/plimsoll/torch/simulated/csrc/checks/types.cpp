@@ -45,8 +45,8 @@ bool takes(Types types, ScalarType type) {
   return true;
 }
 
-// Calls for which an operation returns before it looks for a kernel, and so takes every type.
-// Pointwise operations look for a kernel first, also for empty tensors.
+// The calls that an operation serves without a kernel. Such a call may have any element type.
+// Pointwise operations have no such calls: they look for a kernel even if a tensor is empty.
 enum Early : std::uint8_t {
   kNever = 0,
   kEmpty = 1 << 0,     // an operand has no elements

@@ -277,7 +277,8 @@ std::uint32_t Runtime::stack(bool notes) {
   if (node == nullptr || c10::GradMode::is_enabled()) captured = recorder->capture_stack();
   if (node != nullptr) {
     // A checkpoint recomputes its forward pass within a node of the backward pass. Python's current
-    // stack says what is recomputed, and the stack that was stored for the node says for whom.
+    // stack shows the recomputed operation. The stack stored for the node shows the operation whose
+    // gradient needs it.
     const std::uint32_t forward = stack_of_forward(node->sequence_nr());
     if (captured == 0) return forward;
     if (forward != 0) captured = joined_stack(captured, forward);

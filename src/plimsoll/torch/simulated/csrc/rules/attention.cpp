@@ -295,8 +295,9 @@ void cudnn_backward(Call& call) {
   const Shape shape(query, call.tensor(2));
   note_work(call, AttentionKernel::cudnn, query, shape, true);
   call.allocate_all();
-  // From version 9.5.1 on, cuDNN takes a gradient with any strides but the last one, which is 0
-  // where the gradient of a sum is expanded. PyTorch 2.9 and later come with a newer version.
+  // From version 9.5.1 on, cuDNN requires only that the gradient's last stride is 1. PyTorch copies
+  // other gradients, such as the expanded gradient of a sum, whose strides are 0. PyTorch 2.9 and
+  // later come with a newer cuDNN.
   const Tensor gradient = call.tensor(0);
   if (gradient.stride(-1) != 1) call.temporary(bytes_of(gradient));
   const std::size_t statistics = shape.batch * shape.heads * shape.rows * kFloat;

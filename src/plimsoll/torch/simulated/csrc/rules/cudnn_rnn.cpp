@@ -22,9 +22,11 @@ Algorithm algorithm(const Network& net, bool is_forward) {
 }
 
 // Returns how many numbers, besides the weights, the workspace for a packed sequence holds. The
-// formula is exact for three networks: an LSTM without projections, a GRU of one direction and two
-// layers, whose workspace is the same for 586 and 604 steps, and an LSTM with projections, two
-// directions and three layers.
+// formula is exact for three measured networks:
+// - an LSTM without projections,
+// - a GRU with one direction and two layers,
+// - an LSTM with projections, two directions and three layers.
+// The workspace of the GRU was the same for 586 and 604 steps.
 std::size_t packed_numbers(const Network& net) {
   constexpr std::size_t kChunk = 128;  // the steps whose gates a GRU keeps at once
   const std::size_t states = net.batch * net.hidden * net.layers * net.directions;

@@ -189,8 +189,9 @@ void batch_norm_backward(Call& call) {
 // --- batch normalization through cuDNN -----------------------------------------------------------
 
 // cuDNN's kernels for images in channels_last reduce tiles of channels and positions. For each tile
-// they keep two sums per channel. The formulas give all workspaces of a network in single precision
-// that was recorded on an H200 with cuDNN 9: 8,151 to 468,369 positions, 28 to 420 channels.
+// the kernels keep two sums per channel. The formulas in `normalization_workspace` give all
+// workspaces of a float32 network that was recorded on an H200 with cuDNN 9. Its layers have 8,151
+// to 468,369 positions and 28 to 420 channels.
 constexpr std::size_t kTileChannels = 64;
 constexpr std::size_t kTileSums = kTileChannels * 2 * kFloat;
 

@@ -88,9 +88,9 @@ std::vector<Tensor> half_weights(const std::vector<Tensor>& weights, const Tenso
   return parts;
 }
 
-// Runs _cudnn_rnn under autocast, which uses half precision whatever type the program asks for
-// (aten/src/ATen/cudnn/AutocastRNN.cpp). A build without CUDA has no such kernel, and that of a
-// CUDA build calls cuDNN.
+// Runs _cudnn_rnn under autocast, in place of PyTorch's own kernel
+// (aten/src/ATen/cudnn/AutocastRNN.cpp). PyTorch's kernel calls cuDNN, and builds without CUDA do
+// not have it. Both kernels use half precision, whatever type the program asks for.
 void recurrent_under_autocast(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const c10::impl::ExcludeDispatchKeyGuard without(c10::DispatchKey::AutocastCUDA);
   const std::size_t begin = stack->size() - op.schema().arguments().size();

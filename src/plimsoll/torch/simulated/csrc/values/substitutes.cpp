@@ -68,7 +68,7 @@ void transposed_convolution(const Call& call, torch::jit::Stack& stack) {
 // --- grids
 // -----------------------------------------------------------------------------------------
 
-constexpr std::int64_t kLinear = 0, kZeros = 0;  // what cuDNN's sampler interpolates and pads with
+constexpr std::int64_t kLinear = 0, kZeros = 0;  // the modes of cuDNN's sampler
 
 void sample_grid(const Call& call, torch::jit::Stack& stack) {
   const Named of(call, take(stack));
