@@ -21,7 +21,8 @@ constexpr std::uint64_t kLeastTries = 2;
 constexpr std::uint64_t kMostTries = 300;
 // How many heights plimsoll may read to find one stacked order.
 constexpr std::uint64_t kMostStackingWork = 200'000'000;
-// The unit of sizes in products of size and lifetime. In bytes, a product may exceed 64 bits.
+// Sizes are divided by this unit before they are multiplied by a lifetime. In bytes, the product
+// may exceed 64 bits.
 constexpr Bytes kUnit = ProgramPlan::kAlignment;
 
 // Returns the end of the block that lives longest.

@@ -105,7 +105,7 @@ def handed_value(line: str) -> KeptValue | None:
         line: The line, as "FILE:LINE FUNCTION".
 
     Returns:
-        How to cut these graphs. There is no patch if a name may stand for a tuple of tensors, or if
+        How to cut these graphs. The patch is empty if a name may refer to a tuple of tensors, or if
         the only backward pass comes after the loop and may need the graphs. None if plimsoll finds
         no such tensor or backward pass, or if the loop is in a module's forward pass.
     """

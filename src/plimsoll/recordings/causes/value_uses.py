@@ -20,7 +20,7 @@ from plimsoll.recordings.causes.variables import Variables, parents_of, root_of,
 
 
 class Use(IntEnum):
-    """What a program does with a sum, or with the elements of a list. The weightiest use counts.
+    """How a program uses a sum, or the elements of a list. The weightiest use counts.
 
     Attributes:
         AS_NUMBER: All uses are known, and work with a Python number too.
