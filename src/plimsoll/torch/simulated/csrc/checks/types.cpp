@@ -148,7 +148,8 @@ void require_type(ScalarType expected, const Tensor& tensor) {
               expected, " but found ", tensor.scalar_type());
 }
 
-// The kernels read `weight` and `bias` as the input's type. The CPU's kernels also take other types.
+// The kernels read `weight` and `bias` as the input's type. The CPU's kernels also take other
+// types.
 void normalized(const Call& call, std::size_t weight) {
   for (const std::size_t i : {weight, weight + 1}) {
     require_type(call.tensor(0).scalar_type(), call.tensor(i));
