@@ -28,7 +28,7 @@ SETTINGS = (
 """The settings that are tried alone first. Those that help are then tried in combination."""
 
 COLLECTING = ("garbage_collection_threshold:0.6", "garbage_collection_threshold:0.8")
-"""The settings that act only under a limit, and are therefore tried with one."""
+"""The settings that act only under a limit. So plimsoll tries them under a limit."""
 
 _ENOUGH_SHARED = 1 << 40
 _NO_LIMIT: dict[str, Any] = {"gpu_memory": AMPLE_MEMORY}

@@ -120,7 +120,7 @@ def span_extremes(level: NDArray[np.int64], span: int) -> tuple[NDArray[np.int64
 
 
 def _highest(level: NDArray[np.int64], span: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Returns each span's highest level, and the first event of the span that reaches it."""
+    """Returns each span's highest level, and the first event in the span at this level."""
     whole = len(level) // span * span
     table = level[:whole].reshape(-1, span)
     first = np.arange(len(table)) * span

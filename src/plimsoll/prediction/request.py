@@ -25,7 +25,8 @@ class Request:
         setup: The simulated GPUs.
         is_module: Whether the script is a module, run as `python -m` does.
         keep_writes: Whether the script's writes stay. Otherwise they are deleted after the run.
-        network: Whether the script may reach other machines, even if its writes are deleted.
+        network: Whether the script may reach other machines. If False, a script whose writes are
+            deleted may not.
         report: The file for the answer; None to write no answer.
         summary: The file to which the process appends its memory use, or "1" for stderr, as for
             PLIMSOLL_REPORT; None for neither.

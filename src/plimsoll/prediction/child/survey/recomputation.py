@@ -288,7 +288,7 @@ class _Best:
         return _Best(seconds, chosen)._monotonic()
 
     def or_all(self, choice: _Choice, units: int) -> _Best:
-        """Adds the plan that recomputes the whole module of `choice` and so saves `units`.
+        """Adds the plan that recomputes the whole module of `choice`. The plan saves `units`.
 
         If a plan is already at index `units`, only the faster of the two stays there.
         """

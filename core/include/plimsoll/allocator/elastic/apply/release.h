@@ -32,8 +32,8 @@ class Release {
   // Waits for pending frees and releases the free memory of one pool. With {0, 0} it does so for
   // the default pool and all released pools. Throws DriverError.
   void empty_cache(PoolId pool);
-  // Waits for all streams and unmaps all retired addresses, so that every piece is mapped only
-  // where it serves.
+  // Waits for all streams and unmaps all retired addresses. After that, every piece is mapped
+  // at one address only.
   void clear_all_retired();
   // Waits for the arena's stream, and then releases the free memory of the arena's `planned` space.
   // The caller has already dropped the arena's plan. Returns false if the driver failed. Then some

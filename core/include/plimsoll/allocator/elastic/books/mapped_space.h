@@ -332,7 +332,7 @@ class MappedSpace {
   Block* exchange(Mappings::iterator from, Mappings::iterator to, Block* left);
   void hold(Address address, std::unique_ptr<Piece> piece);
   void retire(Block* block);
-  // Takes exactly this range out of the hole that contains it, and returns its block.
+  // Takes exactly this range out of the hole that contains it, and returns the range's block.
   [[nodiscard]] Block* take_hole(const AddressRange& range);
 
   // Enters the block in `by_address_`, which only a planned space has.

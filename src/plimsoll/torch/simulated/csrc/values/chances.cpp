@@ -8,7 +8,7 @@
 namespace plimsoll::simulated {
 namespace {
 
-// The assumed chance that two numbers are equal if one or both of them may have a fraction.
+// The assumed chance that two numbers are equal if one or both may be no integers.
 constexpr double kHardlyEqual = 1e-12;
 
 // Returns the chance that a standard normal number is below `value`.
