@@ -148,6 +148,28 @@ def _weight_gradient() -> None:
     print(peak - before - layer.weight.nbytes)
 
 
+FREED_AT_ONCE = """
+import torch
+images = torch.randn(21, 3, 36, 36, device="cuda")
+weight = torch.randn(13209, 3, 5, 5, device="cuda")
+gradient = torch.empty(21, 13209, 36, 36, device="cuda")
+torch.ops.aten.convolution_backward(
+    gradient, images, weight, [0], [1, 1], [2, 2], [1, 1], False, [0, 0], 1, [False, True, False]
+)
+del gradient
+torch.empty(1, device="cuda")
+"""
+
+
+def test_memory_that_is_estimated_as_none_may_be_taken_before_the_next_free(tmp_path: Path) -> None:
+    # An H200 took a workspace of 1,465,170,768 bytes for this weight gradient.
+    script = tmp_path / "script.py"
+    script.write_text(FREED_AT_ONCE)
+    bounds = plimsoll.predict(script, gpu="H200").peak_allocated_range_bytes
+    assert bounds is not None
+    assert bounds[1] >= 21 * 13209 * 36 * 36 * 4 + 1_465_170_768
+
+
 COPIES = """
 import torch
 copies = torch.cuda.Stream()

@@ -232,12 +232,16 @@ class _Run:
         action, address, size, stream, *_ = self._allocator.engine.history_columns()
         keep = np.isin(action, _KEPT)
         requests = np.flatnonzero(action == Action.ALLOC)
+        frees = np.flatnonzero(action == Action.FREE_REQUESTED)
         places = []
         for each in memory:
+            if each.bytes == 0:
+                places.append(_after(requests, each.allocations, frees, each.frees, action))
+                continue
             # The program may have ended before the kernel allocated this memory.
             at = int(requests[each.allocations]) if each.allocations < len(requests) else len(keep)
             places.append(at)
-            if each.bytes and at < len(keep):
+            if at < len(keep):
                 _leave_out(keep, action, address, at)
         self.events = int(np.count_nonzero(keep))
         columns: dict[str, NDArray[Any]] = {
@@ -336,6 +340,17 @@ def _has_late_frees(action: NDArray[np.uint8], address: NDArray[np.uint64]) -> b
         address[again - 1] == address[again]
     )
     return not bool(is_at_once.all())
+
+
+def _after(
+    requests: NDArray[np.int64], count: int, frees: NDArray[np.int64], freed: int,
+    action: NDArray[np.uint8],
+) -> int:  # fmt: skip
+    """Returns the index of the event that follows so many requests and frees."""
+    request = int(requests[min(count, len(requests)) - 1]) if count else -1
+    free = int(frees[min(freed, len(frees)) - 1]) if freed else -1
+    is_done = free + 1 < len(action) and action[free + 1] == Action.FREE_COMPLETED
+    return max(request, free + (freed > 0 and is_done)) + 1
 
 
 def _leave_out(keep: NDArray[Any], action: NDArray[Any], address: NDArray[Any], at: int) -> None:

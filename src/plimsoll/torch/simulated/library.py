@@ -137,6 +137,7 @@ class UncertainMemory(ctypes.Structure):
 
     _fields_ = [
         ("allocations", ctypes.c_uint64),
+        ("frees", ctypes.c_uint64),
         ("stream", ctypes.c_uint64),
         ("kind", ctypes.c_uint64),
         ("bytes", ctypes.c_uint64),

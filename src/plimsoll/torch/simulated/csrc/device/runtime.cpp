@@ -335,6 +335,7 @@ void Runtime::note_uncertain(c10::DeviceIndex index, UncertainMemory memory) {
   plimsoll_statistics statistics{};
   engines->statistics(device(index).engine, &statistics);
   memory.allocations = static_cast<std::uint64_t>(statistics.allocation.all.allocated);
+  memory.frees = static_cast<std::uint64_t>(statistics.allocation.all.freed);
   memory.stream = static_cast<std::uint64_t>(current_stream(index));
   memory.device = index;
   const std::lock_guard lock(mutex_);

@@ -120,7 +120,9 @@ struct Assumption {
 // Describes memory of uncertain size that a kernel allocates for its own use, and frees immediately
 // afterwards. Shared with Python.
 struct UncertainMemory {
-  std::uint64_t allocations = 0;  // the number of the device's allocations before this one
+  // The numbers of the device's allocations and frees before this memory is allocated.
+  std::uint64_t allocations = 0;
+  std::uint64_t frees = 0;
   std::uint64_t stream = 0;
   std::uint64_t kind = 0;   // on a real GPU, all requests of one kind have the same size
   std::uint64_t bytes = 0;  // the size that the simulation takes, which may be 0

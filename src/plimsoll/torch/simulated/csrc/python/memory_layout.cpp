@@ -62,7 +62,7 @@ PLIMSOLL_EXPORT const char* plimsoll_layout() {
                 FIELD(Site, phase), FIELD(Site, grad_enabled), FIELD(Site, has_grad_fn)) +
       STRUCTURE(Assumption, FIELD(Assumption, stack), FIELD(Assumption, operation),
                 FIELD(Assumption, what), FIELD(Assumption, count), FIELD(Assumption, bytes)) +
-      STRUCTURE(UncertainMemory, FIELD(UncertainMemory, allocations),
+      STRUCTURE(UncertainMemory, FIELD(UncertainMemory, allocations), FIELD(UncertainMemory, frees),
                 FIELD(UncertainMemory, stream), FIELD(UncertainMemory, kind),
                 FIELD(UncertainMemory, bytes), FIELD(UncertainMemory, least),
                 FIELD(UncertainMemory, most), FIELD(UncertainMemory, device),

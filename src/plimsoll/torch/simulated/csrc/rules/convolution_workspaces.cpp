@@ -234,8 +234,13 @@ bool is_like(const Convolution& call, const Measured& entry) {
   const bool is_grouped = call.groups != 1 && call.groups < call.channels;
   const bool has_like_groups =
       is_grouped ? call.groups == entry.groups : (call.groups == 1) == (entry.groups == 1);
-  return are_of_one_sort(call, entry) && has_like_groups && call.stride == entry.stride &&
-         call.kernel == entry.kernel && call.dilation == entry.dilation &&
+  // An entry with an eighth of the channels, or eight times as many, shows another algorithm.
+  constexpr double kMostDoublings = 3;
+  const bool has_near_channels = ratio(call.channels, entry.channels) <= kMostDoublings &&
+                                 ratio(call.out_channels, entry.out_channels) <= kMostDoublings;
+  return are_of_one_sort(call, entry) && has_like_groups && has_near_channels &&
+         call.stride == entry.stride && call.kernel == entry.kernel &&
+         call.dilation == entry.dilation &&
          per_pair * static_cast<double>(call.groups) == weights * entry.groups;
 }
 
