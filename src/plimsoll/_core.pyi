@@ -453,11 +453,11 @@ def starts_from_nothing(columns: Columns, segments: Sequence[SegmentInfo]) -> bo
 
 def reconstruct_start(columns: Columns, segments: Sequence[SegmentInfo], conf: str, version: str) -> list[SegmentInfo]: ...
 
-def join_stacks(inner: int, outer: int) -> int:
-    """The number of the stack with the frames of both, those of inner first."""
-
 def capture_stack() -> int:
     """The number of this call stack, the caller's frame first."""
+
+def join_stacks(inner: int, outer: int) -> int:
+    """The number of the stack with the frames of both, those of inner first."""
 
 def stack_frames(number: int) -> list[tuple[str, int, str]]:
     """The frames of a stack, innermost first: file, line, function."""

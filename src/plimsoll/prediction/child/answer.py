@@ -22,7 +22,7 @@ from plimsoll.prediction.child.compiled_report import compiled_use
 from plimsoll.prediction.child.found_causes import causes_of
 from plimsoll.prediction.child.guests import note_other_cards
 from plimsoll.prediction.child.own_limits import tightest_limit
-from plimsoll.prediction.child.peak_contents import Run, find_peak
+from plimsoll.prediction.child.peak_contents import PeakContents, Run, find_peak
 from plimsoll.prediction.child.program_notes import notes_of
 from plimsoll.prediction.child.script_ending import ScriptEnding, line_of_stack, reason_of
 from plimsoll.prediction.child.uncertain_peaks import UncertainPeaks, uncertain_peaks
@@ -152,9 +152,7 @@ def _prediction(
         peak_reserved_range_bytes=uncertain.reserved,
         may_fail_with_bytes=uncertain.fails_with,
         out_of_memory=ending.out_of_memory,
-        stopped=Stopped(stop.why, stop.line, peak.event, len(run.action))
-        if stop and not ending.has_ended
-        else None,
+        stopped=None if stop is None or ending.has_ended else _stopped(stop, peak, run),
         num_ooms=sum(map(_failures, simulation.allocators)),
         by_category=_with_rounding(peak.by_category, fullest.peak.allocated_bytes),
         top_lines=peak.top_lines,
@@ -174,6 +172,10 @@ def _prediction(
         limit_bytes=None if fullest.limit is None else fullest.limit.limit_bytes,
         no_other_cards=no_others,
     )
+
+
+def _stopped(stop: Stop, peak: PeakContents, run: Run) -> Stopped:
+    return Stopped(stop.why, stop.line, peak.event, len(run.action))
 
 
 def _fits(simulation: Simulation, ending: ScriptEnding) -> bool:
