@@ -10,7 +10,7 @@ from typing import Any
 def run_together(what: str, count: int, run: Callable[..., None], *shared: Any) -> None:
     """Calls `run(place, *shared)` for each place below `count`, in a process of its own.
 
-    If a process fails, ends the others and exits with an error.
+    If a process fails, ends all other processes and exits with an error.
 
     Args:
         what: The word for one process in the error, such as "rank" or "engine".
