@@ -316,7 +316,7 @@ def train(loader: Callable[[list[Any]], Iterable[Any]], steps: int = 30) -> tupl
 
 
 def memory_of_training() -> str:
-    """Returns a table of the memory of a training, for each loader and allocator."""
+    """Returns a table of the memory that a training run takes with each loader and allocator."""
     lines = [
         "a classifier on batches of five sizes, in MiB",
         f"{'':15} {'allocator':12} {'reserved':>9} {'allocated':>9} {'ratio':>6}",

@@ -135,7 +135,7 @@ def look(folder: Path, processes: int | None = 2) -> set[tuple[int, str]]:
     """Explains the job in a folder.
 
     Returns:
-        A pair for each rank that stands out: its number, and in what way, such as "leak".
+        A pair for each rank that stands out: the rank's number, and `Outlier.kind`, such as "leak".
     """
     read = read_job(folder, processes=processes)
     assert not read.not_read, read.not_read

@@ -1,4 +1,4 @@
-// A replacement of libcuda.so.1 for programs that run on simulated GPUs. It exports functions of
+// A replacement for libcuda.so.1 in programs that run on simulated GPUs. It exports functions of
 // NVIDIA's driver API, and each of them calls plimsoll._core through a table. plimsoll loads this
 // library with RTLD_GLOBAL, so an extension that is linked to libcuda.so.1 finds these functions
 // first, even on a machine that has NVIDIA's libcuda.so.1.

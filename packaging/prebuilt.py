@@ -3,8 +3,8 @@
 The compiler is zig's clang, with the headers of an old glibc. The C++ standard library must be
 libstdc++, because PyTorch's own libraries use it. The headers of libstdc++ come from this machine's
 g++. The compiled functions of libstdc++ come from the user's machine, when the library is loaded.
-The libstdc++ of that machine may be as old as the glibc. `wheels.py` runs auditwheel, which refuses
-a library that needs a newer libstdc++.
+The user's libstdc++ may be as old as the glibc whose headers are used here. So `wheels.py` runs
+auditwheel, which refuses a library that needs a newer libstdc++.
 
     python packaging/prebuilt.py 2.14.1 2.15.0
 """

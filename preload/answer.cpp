@@ -140,7 +140,7 @@ class Call {
       default: return !meant.exists;
     }
   }
-  // Returns whether the open call would fail without a wall too, or changes no file.
+  // Returns true if the open call would fail even without a wall, or if it changes no file.
   [[nodiscard]] bool open_fails_anyway(const Meant& meant) const {
     if (has(O_PATH)) return true;
     if (has(O_TMPFILE)) return !meant.exists;

@@ -48,7 +48,7 @@ SHOWN: str = re.findall(r"^torch==(.+)$", (ROOT / "constraints.txt").read_text("
 _MOST_SECONDS = 600
 """The time limit of a command, in seconds."""
 _MOST_BETWEEN = 12
-"""How many printed lines after a match `_place` searches for the next shown line."""
+"""The number of printed lines in which `_place` searches for a shown line after a match."""
 
 
 def pages() -> list[Path]:

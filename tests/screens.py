@@ -46,7 +46,7 @@ def command_of(screen: Path) -> str:
 
 
 def screen_of(command: str) -> str:
-    """Runs a command. Returns what its file should contain."""
+    """Runs a command. Returns the text that the command's file should have."""
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         copy_examples(folder)

@@ -1,4 +1,4 @@
-"""Waits for conditions that will hold, even on a busy machine."""
+"""Waits until a condition holds. The time limit is long enough for a busy machine."""
 
 from __future__ import annotations
 

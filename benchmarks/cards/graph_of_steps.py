@@ -1,4 +1,4 @@
-"""Runs a transformer encoder's inference by a CUDA graph."""
+"""Captures a transformer encoder's inference in a CUDA graph, and replays the graph."""
 
 import torch
 from torch import nn

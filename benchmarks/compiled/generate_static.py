@@ -1,4 +1,4 @@
-"""Generates text by Transformers' Llama with a static cache and compiled decoding."""
+"""Generates text with Transformers' Llama. The cache is static, and decoding is compiled."""
 
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM

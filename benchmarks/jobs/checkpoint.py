@@ -1,4 +1,4 @@
-"""Saves FSDP2's state by torch.distributed.checkpoint, loads it, and continues to train."""
+"""Saves FSDP2's state with torch.distributed.checkpoint, loads it, and continues to train."""
 
 import shutil
 import tempfile

@@ -1,4 +1,4 @@
-"""Trains data parallel with gradients that are bucket views. A hook sends the buckets as fp16."""
+"""Trains with DDP. The gradients are views of DDP's buckets. A hook sends the buckets as fp16."""
 
 import common
 import torch

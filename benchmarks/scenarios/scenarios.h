@@ -1,10 +1,10 @@
 // Plays the same memory requests to several allocators in turn, and times them.
 //
 // A sequence is a list of one thread's requests and frees. It is made before the timing, so nearly
-// the measured time is the allocator's. `play` plays a scenario once, then frees all
-// blocks. So each play finds the same cache as the play before. After a play without driver calls,
-// later plays make none either. `warm_up` plays the scenario until a play makes no driver calls, at
-// most ten times. Only the plays after the warm-up are timed.
+// all of the measured time is spent in the allocator. `play` plays a scenario once, then frees all
+// blocks. So once a play makes no driver calls, later plays make none either. `warm_up` plays the
+// scenario until a play makes no driver calls, at most ten times. Only the plays after the warm-up
+// are timed.
 #pragma once
 
 #include <algorithm>
@@ -214,7 +214,8 @@ inline std::uint64_t driver_calls(const Team& team) {
   return calls;
 }
 
-// Plays a scenario once. The threads start together. The time ends when all threads are done.
+// Plays a scenario once. The timing begins when all threads are ready to play their `timed`
+// operations. It ends when the last thread has played them.
 inline Sample play(const Scenario& scenario, const Team& team, const Options& options) {
   using Clock = std::chrono::steady_clock;
   struct Moment {

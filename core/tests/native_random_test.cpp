@@ -32,8 +32,8 @@ const std::vector<Setting> kSettings{
     {"expandable_segments:True,garbage_collection_threshold:0.5", {2, 9}, 200_MiB},
 };
 
-// The calls that the tests make fail; the allocator has to survive each failure. The tests never
-// make `unmap`, `release` or `unreserve` fail.
+// The driver calls into which the tests inject failures. The allocator has to survive each failure.
+// The tests inject none into `unmap`, `release` and `unreserve`.
 constexpr Call kFallible[] = {Call::allocate, Call::deallocate, Call::reserve,
                               Call::create,   Call::map,        Call::set_access,
                               Call::record,   Call::query,      Call::synchronize};

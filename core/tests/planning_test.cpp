@@ -32,8 +32,8 @@ Bytes most_live(std::span<const TimedBlock> blocks, std::uint32_t end) {
   return most;
 }
 
-// Cuts the rectangle of all sizes and times in `span` and `size` into blocks, and leaves out one
-// block in eight.
+// Cuts a rectangle into random blocks, and leaves out about one block in eight. One side of the
+// rectangle is the time span `span`; the other side is `size` bytes.
 void cut(Random& random, TimeSpan span, Bytes size, int cuts, std::vector<TimedBlock>& blocks) {
   const bool is_earlier_and_later = random.one_in(2);
   if (cuts == 0 || (is_earlier_and_later ? span.length() < 2 : size < 1024)) {

@@ -149,7 +149,8 @@ class StressDriver final : public LockedDriver {
   [[nodiscard]] Time now() const { return now_.load(); }
 
   // Calls function(granule, address granule, first unit, end unit) once for each granule that the
-  // block occupies in whole or in part. The units are the block's, counted within that granule.
+  // block occupies in whole or in part. The block occupies the units from the first unit up to, but
+  // not including, the end unit. Units are numbered from 0 in each granule.
   template <typename Function>
   void for_each_part(Address address, Bytes size, Function function) {
     for (const Address end = address + size; address < end;) {
@@ -315,8 +316,8 @@ class StressDriver final : public LockedDriver {
     granule.guests_until.store(0);
   }
 
-  // Marks the content at this address as moving. If a move maps the next memory at this address,
-  // that memory gets the content.
+  // Marks the content at this address as moving. If a thread that moves blocks is the next to map
+  // memory at this address, that memory gets the content.
   void send_away(Address address, AddressGranule& place) {
     const auto& [begin, handle] = *std::prev(mapped_.upper_bound(address));
     memory_.at(handle).granules[(address - begin) / kGranule] = 0;
@@ -419,8 +420,8 @@ void enter(StressDriver& driver, const Live& block) {
   check_stream_order(driver, block);
 }
 
-// Marks the block as free in the shadow, and notes until when queued work uses its memory. Call
-// this before the allocator frees the block.
+// Marks the block as free in the shadow, and notes when the queued work on its memory will end.
+// Call this before the allocator frees the block.
 void leave(StressDriver& driver, const Live& block) {
   const Time own = driver.busy_until(block.stream);
   Time guests = 0;
@@ -655,8 +656,8 @@ class Worker {
     return 1 + random_.below(most);
   }
 
-  // Runs an operation and returns whether it succeeded. A DriverError stops the test, unless the
-  // test made a driver call of this operation fail.
+  // Runs an operation and returns whether it succeeded. A DriverError stops the test, unless
+  // `fail_call` has made a driver call of this step fail.
   template <typename Body>
   bool attempt(Body body) {
     try {

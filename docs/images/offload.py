@@ -29,7 +29,7 @@ TITLES = {
 
 
 def points() -> dict[str, dict[float, float]]:
-    """Returns, for each method, a step's milliseconds by the GiB on the card.
+    """Returns, for each method, a map from the GiB on the card to a step's milliseconds.
 
     If several rows have the same method, allocator and card, the first row counts. The memory that
     a row has taken includes shared memory, but the card holds at most the limit. So the memory on

@@ -56,7 +56,7 @@ def shown(command: str, columns: int) -> str:
     ):  # fmt: skip
         os.close(inside)
         text = b""
-        with suppress(OSError):  # Linux' way to say that the other end has closed
+        with suppress(OSError):  # raised on Linux once the other end has closed
             while part := os.read(leader, 1 << 16):
                 text += part
     os.close(leader)

@@ -34,11 +34,12 @@ OTHER_VERSION = Bounds(
     " blocks, and has other workspaces (docs/versions.md)",
 )
 WITHOUT_WORKSPACES = replace(OTHER_VERSION, reserved=0.25, fewer_bytes=66 << 20)
-"""Bounds for predictions under PyTorch 2.15 and later. No card was measured under these versions.
+"""Bounds for predictions with PyTorch 2.15 and later. No card was measured with these versions.
 
-PyTorch keeps cuBLAS workspaces under the version of the measurements, but not under these versions.
-So the blocks that are free may differ between a prediction and its measurement. `fewer_bytes` is
-the total size of two threads' workspaces on a GPU of compute capability 9.0.
+The measurements were made with an earlier version, which keeps cuBLAS workspaces between matrix
+products. Version 2.15 and later do not keep them. So the blocks that are free may differ between a
+prediction and its measurement. `fewer_bytes` is the total size of two threads' workspaces on a GPU
+of compute capability 9.0.
 """
 _CONVOLUTIONS = "workspaces of cuDNN for convolutions that nobody has measured (docs/predict.md)"
 KNOWN: dict[str, Bounds] = {

@@ -1,4 +1,4 @@
-"""Tests on a real GPU that programs pause regions of memory to make room for each other.
+"""Tests that programs on a real GPU pause regions of memory to make room for each other.
 
 Such programs are, for example, a trainer and an inference engine that share a card.
 """

@@ -1,4 +1,4 @@
-"""Tests on a real GPU that a replay gives the addresses that PyTorch has just recorded."""
+"""Tests that a replay gives the addresses that PyTorch has just recorded on a real GPU."""
 
 from __future__ import annotations
 

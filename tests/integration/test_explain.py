@@ -146,7 +146,8 @@ def test_a_failure_is_explained_as_pytorch_did(name: str, reason: str) -> None:
     assert failed.limit_range_bytes[0] <= recorded.limit < failed.limit_range_bytes[1]
     (given,) = explain(recorded.path, limit=recorded.limit, advice=False).out_of_memory
     assert given.reason == reason
-    # If `missing` is positive, the request would not fit even if no reserved memory were unused.
+    # If `missing` is positive, the request would not fit even if PyTorch first returned all
+    # reserved memory that is not allocated.
     missing = failed.allocated_bytes + failed.asked_bytes - recorded.limit
     assert given.missing_bytes == max(0, missing)
     assert (missing > 0) == (reason == "too_little")

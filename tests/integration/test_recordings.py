@@ -33,7 +33,7 @@ SMALLEST = SMALL / "graph_streams.default.pickle.gz"
 
 
 def plain(path: Path) -> Any:
-    """Reads a file by Python's own pickle; safe, because the files belong to this project."""
+    """Reads a file with Python's own pickle. This is safe: the files belong to this project."""
     with gzip.open(path) as file:
         return pickle.load(file)
 

@@ -1,4 +1,4 @@
-"""Tests that loops which redraw values end after as few tries as on a GPU."""
+"""Tests that a loop which redraws values ends after few tries, as on a GPU."""
 
 from __future__ import annotations
 

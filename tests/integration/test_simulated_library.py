@@ -1,4 +1,4 @@
-"""Tests that Python and the simulated GPU's C++ library must agree on the structures they share."""
+"""Tests that plimsoll refuses a simulated GPU's library if its structures differ from Python's."""
 
 from __future__ import annotations
 

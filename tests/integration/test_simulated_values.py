@@ -250,7 +250,7 @@ def test_hardly_any_change_is_seen_between_two_logarithms_of_chances() -> None:
 
 
 def has_overflown(gradient: Any) -> bool:
-    """Returns whether a gradient has overflown, checked as DeepSpeed's optimizers do."""
+    """Returns whether a gradient has overflowed, by the check of DeepSpeed's optimizers."""
     number = gradient.float()
     return bool(number.isnan().logical_or(number.isinf()).float().max().item())
 

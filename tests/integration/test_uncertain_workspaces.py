@@ -219,7 +219,7 @@ def test_winograds_workspace_follows_from_the_sizes() -> None:
 
 
 def test_the_range_has_room_for_winograds_algorithm(tmp_path: Path) -> None:
-    # A convolution of torchvision's RAFT, whose workspace an H200 recorded.
+    # A convolution of torchvision's RAFT. Its workspace was recorded on an H200.
     script = tmp_path / "script.py"
     script.write_text(
         "import torch\n"

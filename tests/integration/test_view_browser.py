@@ -1,4 +1,7 @@
-"""Tests the page of `plimsoll view` in a browser: contents, actions, no contact to servers."""
+"""Tests the page of `plimsoll view` in a browser: its contents, and the user's actions.
+
+The tests also fail if the page requests an address that they do not allow (see `opened_pages`).
+"""
 
 from __future__ import annotations
 

@@ -215,7 +215,7 @@ def focused(page: Page) -> str:
 
 
 def tab_to(page: Page, name: str) -> None:
-    """Moves the focus to an element by the Tab key."""
+    """Presses the Tab key until the element whose name contains `name` has the focus."""
     for _ in range(60):
         press(page, "Tab")
         now = focused(page)

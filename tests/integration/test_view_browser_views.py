@@ -239,7 +239,8 @@ def test_segments_are_on_top_of_each_other_from_when_they_are_taken(
         )
         return found
 
-    # At the three places 64, 96 and 32 MiB are reserved. The axis ends at 1.04 times 96 MiB.
+    # 64 MiB are reserved at the first place, 96 MiB at the second, and 32 MiB at the third. The
+    # axis ends at 1.04 times 96 MiB.
     for found, expected in zip(heights(), (64, 96, 32), strict=True):
         assert abs(found - 100 * expected / (96 * 1.04)) <= 3
     page.locator(".segments canvas[tabindex]").focus()

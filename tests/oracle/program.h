@@ -21,16 +21,16 @@ enum class Verb : std::uint8_t {
   record,      // index of a live block, stream: calls record_stream
   hold,        // stream: gets work that lasts until `finish`
   finish,      // stream: completes its work
-  empty,       // pool, 0 for the default pool: calls empty_cache
+  empty,       // 1 + pool (0 means the default pool): calls empty_cache
   use,         // pool: adds a holder
   begin,       // pool, 1 + stream (0 means all streams): sends the streams' requests to the pool
-  capture,     // the arguments of `begin`: does what `begin` does, and captures a graph
+  capture,     // pool, 1 + stream (0 means all streams): as `begin`, and captures a graph
   end,         // pool: ends `begin` or `capture`
   release,     // pool: removes a holder
   use_on_oom,  // pool, 1 or 0: switches PoolOption::use_on_oom on or off
   no_split,    // pool: blocks of the pool are not split from now on
   limit,       // thousandths of the GPU's memory: sets the memory limit
-  fault,       // driver call, calls before the first fault, number of faults: makes the calls fail
+  fault,       // driver call, number of successes, number of failures after them: injects faults
   heal,        // no argument: ends all faults
   reset_peak,  // no argument: resets the peaks in the statistics
   reset_sums,  // no argument: resets the accumulated statistics

@@ -23,7 +23,7 @@ def second_gpu() -> None:
 
 
 def data_parallel() -> None:
-    """Trains by DataParallel: GPU 0 also holds the optimizer's state, all outputs and gradients."""
+    """Trains with DataParallel. GPU 0 holds the optimizer's state, all outputs, all gradients."""
     layers = nn.Sequential(nn.Linear(512, 2048), nn.GELU(), nn.Linear(2048, 512))
     model = nn.DataParallel(layers.cuda())
     optimizer = torch.optim.AdamW(model.parameters())

@@ -1,4 +1,4 @@
-"""Tests the table of chips, and which row a chip uses that has no row of its own."""
+"""Tests the table of chips, and which row plimsoll uses for a chip without a row of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests replacing the tensors in batches of all kinds."""
+"""Tests `map_tensors`, which replaces the tensors in a batch, on batches of all kinds."""
 
 from __future__ import annotations
 

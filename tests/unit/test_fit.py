@@ -269,7 +269,10 @@ def slots(request: pytest.FixtureRequest) -> int:
 def search(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slots: int
 ) -> Callable[..., tuple[Fit, Runs]]:
-    """Returns `search`, which calls `fit` for a memory need, then returns the fit and its runs."""
+    """Returns a function that calls `fit` for a memory need.
+
+    The function returns the fit, and the runs that `fit` made.
+    """
     script = tmp_path / "script.py"
     script.touch()
     monkeypatch.setattr(values, "slots", lambda *_, **__: slots)

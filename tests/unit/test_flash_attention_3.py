@@ -131,5 +131,6 @@ def test_keys_of_more_than_the_cache_are_split_by_its_size() -> None:
     long = replace(TRAINING, batch=1, rows=16896, key_rows=300_000, is_causal=False)
     assert splits(long, 0) == 3
     assert splits(replace(long, is_causal=True), 0) == 1
-    # 1024 rows make 32 row blocks. Keys are split by the cache's size only from 264 row blocks on.
+    # 1024 rows make 32 row blocks. FlashAttention 3 splits keys by the cache's size only if there
+    # are at least 264 row blocks.
     assert splits(replace(long, rows=1024), 0) == 1

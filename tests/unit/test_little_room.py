@@ -1,4 +1,7 @@
-"""Tests that a verdict warns if little memory is left, or less than the context may still take."""
+"""Tests that a verdict warns if little memory is left.
+
+A verdict also warns if the CUDA context may take more memory than is left.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from tests.unit.test_fit import CARD, prediction
 
 
 def leaving(left: int, *, most_context: int | None = None) -> Prediction:
-    """Returns the prediction of a script that leaves so many bytes free."""
+    """Returns the prediction of a script that leaves `left` bytes of the card free."""
     found = prediction(CARD.total_bytes - CARD.context_bytes - left)
     exact = CARD.total_bytes - found.device_used_bytes
     return replace(found, headroom_bytes=exact, context_most_bytes=most_context)

@@ -1,4 +1,4 @@
-"""Tests how a notebook shows results: answer, tables and whole text, without hostile HTML."""
+"""Tests that a notebook shows a result's answer, tables and whole text, and no hostile HTML."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests which runs of a script a prediction makes, and how it uses a second run in parallel."""
+"""Tests when `predict` also runs a script without `torch.compile`, and how it uses that run."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ EAGER = replace(prediction(6 * MiB), step_seconds=0.5)
 
 
 class Trials:
-    """Replaces the processes that run a script by prepared results.
+    """Gives `predict` prepared results, so that no process runs the script.
 
-    The first run gives `found`; the eager run in parallel gives `eager`.
+    The first run gives `found`. The run without `torch.compile` gives `eager`.
     """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, script: Path) -> None:

@@ -51,7 +51,10 @@ def kept_by_this_line(allocator: Allocator) -> int:
 
 
 def record_long(allocator: Allocator, path: Path, writes: int = 60) -> tuple[int, list[int]]:
-    """Records several times the limit. Returns the event count, and the size after each write."""
+    """Records events that take several times the limit.
+
+    Returns the number of events, and the total size of the files after each write.
+    """
     sizes = []
     with record(path, allocator=allocator, limit=LIMIT) as recording:
         kept_by_this_line(allocator)

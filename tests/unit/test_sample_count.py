@@ -18,7 +18,7 @@ torch = pytest.importorskip("torch")
 
 @pytest.fixture
 def count(monkeypatch: pytest.MonkeyPatch) -> SampleCount:
-    """Returns a count that observes PyTorch until the test ends."""
+    """Returns a `SampleCount` that observes PyTorch until the test ends."""
     kind = torch.utils.data.dataloader._BaseDataLoaderIter
     monkeypatch.setattr(kind, "__next__", kind.__next__)
     for module in (torch.autograd, torch.autograd.graph):

@@ -626,7 +626,7 @@ def operate(seed: int, count: int, moves_folders: bool) -> None:
 @pytest.mark.parametrize("kind", Kind)
 @pytest.mark.parametrize("seed", range(6))
 def test_a_trial_is_like_the_files_themselves(seed: int, kind: Kind) -> None:
-    """Checks that a program has the same results in a trial and, on equal files, without one."""
+    """Checks that a program has the same results in a trial as without a trial, on equal files."""
     with trial(kind) as (real, run_held):
         before = state_of(real)
         model = make_real(real.with_name("model"))

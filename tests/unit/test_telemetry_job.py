@@ -1,4 +1,4 @@
-"""Tests finding a process's place in its job from the environment variables of each launcher."""
+"""Tests that each launcher's environment variables tell plimsoll a process's place in its job."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ bool before(const Block* a, const Key& key) {
   return a->address < key.address;
 }
 
-// Splits the tree into the blocks before the key and the rest.
+// Splits the tree in two: `low` gets the blocks before the key, and `high` gets the rest.
 void split(Block* root, const Key& key, Block*& low, Block*& high) {
   Block** low_end = &low;
   Block** high_end = &high;

@@ -184,10 +184,10 @@ Bytes power_of_two(const Setting& setting, const std::string& text, bool may_be_
 }
 
 // Returns the number of divisions for each interval of sizes. In a list such as [256:4,512:2,>:1],
-// the number before a colon is the size in MiB at which an interval begins. The entry that is
-// written first, even if its size is not the lowest, also sets all intervals below its own. An
-// entry with '>' sets all intervals above the interval of the entry before it. In PyTorch 2.9, the
-// entry with '>' also sets the interval of the entry before it.
+// an entry sets the interval that begins at the size before the colon, in MiB. The leftmost entry
+// also sets all intervals of smaller sizes, even if a later entry has a smaller size. An entry with
+// '>' sets all intervals of larger sizes than the interval of the entry to its left. In PyTorch
+// 2.9, the entry with '>' also sets the interval of the entry to its left.
 AllocatorConfig::Divisions divisions(const Setting& setting, const AllocatorConfig& config) {
   AllocatorConfig::Divisions slots = config.roundup_power2_divisions;
   if (!setting.is_list) {

@@ -46,9 +46,9 @@ class ConcurrentStatistics::BoundsGuard {
 
 // --- a shard -----------------------------------------------------------------------------------
 
-// Counts a free that has to wait. The block is no longer live, but it is still active. So the
-// shard's bounds fall by as much as its live values, and the shard gains no room. With more room,
-// the shard could allocate so much that the active bytes exceed their peak unnoticed.
+// Counts a free that has to wait. The block is no longer live, but it is still active. The shard's
+// live values fall, and its bounds fall by the same amounts, so its room stays the same. With more
+// room, the shard could allocate so much that the active bytes exceed their peak unnoticed.
 void ConcurrentStatistics::Shard::request_free(bool small, Bytes size) {
   const Guard guard(owner_.lock_);
   const Guard bounds(bound_lock_);

@@ -167,9 +167,9 @@ class Stack {
   Heights later_;
 };
 
-// Stacks the blocks, and returns the order in which they were stacked. The next block is always one
-// that lies as low as any. If several lie equally low, the block with the largest key comes first.
-// Returns an empty order if the work would be more than `kMostStackingWork`.
+// Stacks the blocks, and returns the order in which they were stacked. The next block is always the
+// one that can lie lowest. If several can lie equally low, the block with the largest key comes
+// first. Returns an empty order if the work would be more than `kMostStackingWork`.
 template <typename Key>
 Order stacking_order(std::span<const TimedBlock> blocks, Key key) {
   using Ranked = std::tuple<Bytes, Bytes, std::uint32_t>;  // height below, least key first, number

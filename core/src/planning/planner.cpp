@@ -83,7 +83,8 @@ class FoldedTime {
   }
 
   std::vector<Section> sections_;
-  std::vector<std::uint32_t> starts_;  // each section's first slot, then the number of slots
+  // The first slot of each section. One more entry at the end is the number of all slots.
+  std::vector<std::uint32_t> starts_;
 };
 
 struct Planned {

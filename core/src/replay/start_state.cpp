@@ -197,7 +197,7 @@ struct UncertainEnd {
 
 void settle_ends(const EventSpan& events, std::vector<SegmentInfo>& segments) {
   std::map<Address, UncertainEnd> by_gap;
-  std::unordered_map<Address, Address> gap_of;  // the gap behind a block of uncertain end
+  std::unordered_map<Address, Address> gap_of;  // from a block with an uncertain end to its gap
   for (SegmentInfo& segment : segments) {
     if (segment.expandable || segment.small) continue;
     for (std::size_t i = 0; i + 1 < segment.blocks.size(); ++i) {

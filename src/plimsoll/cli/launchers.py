@@ -1,6 +1,6 @@
 """Finds a launcher (such as torchrun) or a server (such as `vllm serve`) on a command line.
 
-All words behind the launcher's or server's name are its own arguments.
+All words after the name of the launcher or server are arguments of that launcher or server.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _SCRIPTS = {"torchrun", "accelerate", "deepspeed"}
 
 
 def own_arguments(words: list[str]) -> list[str]:
-    """Inserts `--` behind the launcher's name in a command, and removes the next `--`.
+    """Inserts `--` after the launcher's name in a command, and removes the next `--`.
 
-    plimsoll passes all words behind `--` to the launcher. For example,
+    plimsoll passes all words after `--` to the launcher. For example,
     `-m torch.distributed.run --nproc-per-node 8 train.py -- --epochs 3` becomes
     `-m torch.distributed.run -- --nproc-per-node 8 train.py --epochs 3`. Also removes `python`
-    before a server's `-m`. Returns the words unchanged if no launcher's name stands before the
+    before a server's `-m`. Returns the words unchanged if no launcher's name comes before the
     first `--`.
     """
     own = words[: words.index("--")] if "--" in words else words

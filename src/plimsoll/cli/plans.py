@@ -1,4 +1,7 @@
-"""Helps verbs that read or write plans. A plan gives addresses to a program's large requests."""
+"""Writes plans, and prints notes about plans, for several verbs.
+
+A plan gives addresses to a program's large requests.
+"""
 
 from __future__ import annotations
 

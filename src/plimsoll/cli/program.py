@@ -27,8 +27,8 @@ class Program:
     Attributes:
         script: A file, or a module's name.
         arguments: The arguments that the script or module gets.
-        words: The words of plimsoll's command line that name the program.
-        further: The words of plimsoll's command line behind `--`.
+        words: The words that name the program in a command that plimsoll suggests.
+        further: The words that come after `--` in such a command.
         recipe: The recipe that made the script; None if the script is the user's own.
     """
 

@@ -137,7 +137,7 @@ def run(
 
 
 def _check_place(script: str, own: list[str], *, is_module: bool) -> None:
-    """Raises InputError if --simulate stands behind the script, where it has no effect."""
+    """Raises InputError if --simulate comes after the script: the option would go to the script."""
     for place, one in enumerate(own):
         if one == "--simulate" or one.startswith("--simulate="):
             option = one if "=" in one else " ".join(own[place : place + 2])

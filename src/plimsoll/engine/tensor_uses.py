@@ -1,10 +1,11 @@
 """Finds the parameters, gradients and optimizer state among a program's tensors.
 
 Hooks note a module when it gets a parameter or a buffer, and when it is moved, copied or loaded.
-The tensors of the module are examined at that moment, after each backward pass, before and after
-each optimizer step, and when the caller calls `look`. So parameters that were replaced or sharded,
-or whose module is never called, are found too. So are leaves of autograd that belong to no module,
-once a second backward pass reaches them.
+Hooks examine the tensors of the module at that moment, gradients after each backward pass, and the
+tensors of an optimizer before and after each of its steps. `look` examines all known modules. So
+parameters that were replaced or sharded, or whose module is never called, are found too. A leaf of
+autograd that belongs to no module is found when it takes part in two of the backward passes that
+are examined. These are the passes 1, 2, 4, 8 and so on.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class TensorUses:
         self._step_ends = after_step
         self._modules: dict[int, weakref.ref[Any]] = {}
         self._parameters: dict[int, weakref.ref[Any]] = {}
-        # Leaves of backward passes that belong to no module or optimizer, and were found once.
+        # Leaves that a backward pass has reached, and that were not in `_parameters` at that time.
         self._leaves: dict[int, weakref.ref[Any]] = {}
         self._backward_passes = 0
         # For each reported tensor, by its `id`: the tensor, and the address that was reported.
@@ -153,7 +154,7 @@ class TensorUses:
 
         A leaf that several passes reach is a parameter, although it may belong to no module: an
         input of one pass gets a gradient only once. Only the passes 1, 2, 4, 8 and so on are
-        examined, because that takes time.
+        examined, because an examination takes time.
         """
         self._backward_passes += 1
         if self._backward_passes & (self._backward_passes - 1):

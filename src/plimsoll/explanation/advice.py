@@ -217,10 +217,10 @@ def _add_zero_grad(
 
 
 def _different(trials: list[Trial]) -> list[Trial]:
-    """Keeps the best trial for each set of settings; `trials` begins with the best.
+    """Keeps the best trial for each set of settings; `trials` is sorted, the best first.
 
-    Drops a trial if another trial changes only some of the same settings and reserves no more
-    memory.
+    Also drops trials with superfluous settings. For example, drops the trial of settings A and B if
+    the trial of A alone reserves no more memory.
     """
     kept: list[Trial] = []
     for trial in trials:

@@ -60,12 +60,12 @@ def with_leak_mended(
 def _grow_later(
     lifetimes: Lifetimes, leaks: NDArray[np.int64], made_in: NDArray[np.int64], passes: Steps
 ) -> NDArray[np.bool_]:
-    """Returns a mask of the leaked blocks, without those that only the warm-up keeps.
+    """Returns a mask of `leaks`. The mask leaves out blocks that only the warm-up keeps.
 
-    A line may rightly keep blocks of the warm-up, such as parameters. So for each call stack, the
-    blocks kept from a pass of the warm-up are counted. They are leaked only if there are no more of
-    them than the median over later passes. Without call stacks, no block of the warm-up counts as
-    leaked.
+    A line may rightly keep blocks of the warm-up, such as parameters. So for each call stack,
+    plimsoll counts the blocks that the program keeps from each pass. The blocks from a pass of the
+    warm-up count as leaked only if their number is at most the median of the later passes. Without
+    call stacks, no block of the warm-up counts as leaked.
 
     Args:
         lifetimes: The blocks.

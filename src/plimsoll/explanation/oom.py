@@ -95,10 +95,7 @@ def explain_failure(
 
 
 def _movable(past: Past, event: int, pool: tuple[int, int]) -> tuple[int, int]:
-    """Returns two numbers of free bytes.
-
-    The first can move to `pool`. The second are in private pools other than `pool`.
-    """
+    """Returns the free bytes that can move to `pool`, and those that other private pools hold."""
     movable = held = 0
     for unit in past.units(event):
         if _pool(unit) in (pool, (0, 0)):

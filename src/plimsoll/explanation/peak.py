@@ -1,4 +1,4 @@
-"""Finds the live blocks when the most bytes were allocated, by category and source line."""
+"""Finds the peak of allocated memory, and its live blocks by category and source line."""
 
 from __future__ import annotations
 

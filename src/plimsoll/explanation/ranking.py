@@ -57,10 +57,12 @@ def needed(
     """Drops needless advice, and adds notes to some of the rest.
 
     If no request failed, advice on the allocator is needless for a program that uses too little of
-    its card (see `LEAST_FULL` and `NEARLY_FULL`). If the program's memory grows without end, a note
-    says that changes of the allocator only delay the failure. If a request has failed too, settings
-    and the elastic allocator are needless. Another note warns if advice serves that request but
-    leaves hardly any memory free.
+    its card (see `LEAST_FULL` and `NEARLY_FULL`). If a request failed and the program's memory
+    grows with each step, settings and the elastic allocator are needless.
+
+    Notes are added only to advice on the allocator. If memory grows with each step, the note says
+    that the change only delays the failure. If memory does not grow, a note warns of a change that
+    serves the failed requests but leaves hardly any memory free.
 
     Args:
         advice: The advice.

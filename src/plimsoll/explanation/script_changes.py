@@ -212,7 +212,7 @@ def _notes(change: Change, attempt: Attempt, base: Attempt) -> Iterator[str]:
 
 
 def _times_the_step(attempt: Attempt, base: Attempt) -> float | None:
-    """Returns how many times as long a step takes as in the unchanged script; None if unknown."""
+    """Returns a step's time, divided by its time in the unchanged script; None if unknown."""
     if attempt.step_seconds is None or not base.step_seconds:
         return None
     return attempt.step_seconds / base.step_seconds

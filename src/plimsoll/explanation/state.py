@@ -211,10 +211,11 @@ class ReplayedPast(Past):
         return sum(map(wholly_free_bytes, self.units(event)))
 
     def _fullest(self, lifetimes: Lifetimes) -> PeakBreakdown:
-        """Returns the peak of reserved memory, at its event with the most live memory.
+        """Returns the parts of reserved memory at its peak.
 
-        Only the recorded events show all events of the peak. If the replay differs from them,
-        the result is the first event at which the replay reached its peak.
+        Reserved memory may be at its peak after several events. The result describes the event of
+        these that has the most live memory. To find it, plimsoll needs the recorded events. If the
+        replay differs from them, the result describes the first event that reached the peak.
         """
         peak = self._replayed.peak
         if not self.is_exact:

@@ -13,10 +13,10 @@ Tree = TypeVar("Tree")
 def pin(tree: Tree) -> Tree:
     """Copies a tree's host tensors into page-locked memory, from which GPUs copy at full speed.
 
-    Page-locked memory counts as *shared memory*: host memory that GPUs reach over the bus, see
-    docs/tiers.md. plimsoll's allocator keeps freed page-locked memory in a pool, so only the first
-    use is slow. Tensors that are on a GPU or already page-locked are returned unchanged, as are
-    objects that are no tensors.
+    Page-locked memory counts as *shared memory*: host memory that GPUs reach over the bus (see
+    docs/tiers.md). plimsoll's allocator keeps freed page-locked memory in a pool, so only the first
+    use is slow. Tensors that are on a GPU or already page-locked are returned unchanged. So are
+    objects that are not tensors.
 
     >>> batch = plimsoll.pin(batch)  # doctest: +SKIP
 

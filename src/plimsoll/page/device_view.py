@@ -266,7 +266,7 @@ def _keys(
     by_line = key_of_numbers(
         "line", "Source line", stacks.lines, stacks.stack_line[lifetimes.stack], weights
     )
-    # Each stack has one line, so a block's stack determines its group by line.
+    # The page knows each block's stack. A stack has one line, and so belongs to one group.
     table = [by_line.table[line] for line in stacks.stack_line.tolist()]
     keys = [
         key_of_categories(CATEGORIES, category),

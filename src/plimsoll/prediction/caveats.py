@@ -20,7 +20,7 @@ _MOST_PROGRAMS = 3
 
 
 def caveats(p: PredictionParts) -> Iterator[str]:
-    """Yields the sentences for all answers but the full report, which has their details."""
+    """Yields the sentences for all answers except the full report, which gives their details."""
     yield from caveats_of_run(p)
     if p.kept_apart is not None and p.kept_apart.refused:
         yield refused_text(p.kept_apart)
@@ -51,7 +51,7 @@ def caveats_of_run(p: PredictionParts) -> Iterator[str]:
 
 
 def caveats_of_fit(p: PredictionParts) -> Iterator[str]:
-    """Yields the sentences of `caveats_of_run`, and before them a doubt about the context."""
+    """Yields a doubt about the context, if any, and then the sentences of `caveats_of_run`."""
     if (doubt := context_doubt(p)) is not None:
         yield f"It may not fit: {doubt}."
     yield from caveats_of_run(p)

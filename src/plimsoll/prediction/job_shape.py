@@ -21,7 +21,7 @@ class JobShape:
     """The size of a job, and which of its ranks run.
 
     Attributes:
-        nproc_per_node: The number of ranks on each machine; None if the script is no job.
+        nproc_per_node: The number of ranks on each machine; None if the script is not a job.
         nnodes: The number of machines.
         ranks: The ranks that run. "distinct" runs one rank of each group of ranks that should
             use equal memory (see `plimsoll.prediction.distinct`). None runs all.
@@ -44,7 +44,7 @@ class JobShape:
             ranks: The ranks that run, such as "0,64,448", or "distinct".
 
         Raises:
-            InputError: If the options describe no job.
+            InputError: If no job can have these options.
         """
         if world is not None:
             if world < 1:

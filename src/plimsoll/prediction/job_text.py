@@ -37,7 +37,9 @@ def card_of(p: PredictionParts) -> str:
 
 
 def rate_text(samples_per_second: float, world_size: int) -> str:
-    """Formats the samples a second of all ranks of a job, or of a script that is no job.
+    """Formats how many samples all ranks together process per second.
+
+    A script that is not a job has one rank.
 
     Args:
         samples_per_second: As in a `Prediction`.
@@ -51,7 +53,7 @@ def rate_text(samples_per_second: float, world_size: int) -> str:
 
 
 def job_verdict(p: PredictionParts, width: int | None = None) -> Iterator[str]:
-    """Yields the verdict over all ranks and a row for each; nothing if the script is no job."""
+    """Yields the verdict over all ranks, and a row for each; nothing unless several ranks ran."""
     if not is_job(p):
         return
     yield _verdict(p)

@@ -45,16 +45,18 @@ def thin_line(left_bytes: int, whole_bytes: int, *, of: str) -> Iterator[str]:
 
 
 def spare_words(p: PredictionParts) -> str:
-    """Says how much memory a script that fits leaves free, and whether that is very little."""
+    """Says how much memory stays free if the script fits, and whether that is very little."""
     left, whole, of = _room(p)
     return format_size(left) + " to spare" if of is None else spare_text(left, whole, of=of)
 
 
 def context_doubt(p: PredictionParts) -> str | None:
-    """Says why a script that fits may not fit, if the card's context is an estimate.
+    """Says why the script may not fit a real card, although the prediction says that it fits.
 
-    Returns None if the context was measured, or cannot exceed the memory that stays free. Also
-    returns None for a serving engine, which adapts to its context, and if memory may spill.
+    The reason is that the size of the CUDA context is an estimate, which may be too low. Returns
+    None if the script does not fit, if the context was measured, or if even the largest context
+    leaves enough memory. Also returns None for a serving engine, which adapts to its context, and
+    if memory may spill.
     """
     left = p.total_bytes - p.device_used_bytes
     if not p.fits or p.context_most_bytes is None or p.serving or p.shared or left < 0:

@@ -95,7 +95,7 @@ class CardVerdict:
 
 @dataclass(frozen=True)
 class GpuUse:
-    """The memory that one process used of one GPU.
+    """The memory that one process used on one GPU.
 
     Attributes:
         device: The GPU; None for a process that was killed before it named its GPU.
@@ -117,7 +117,7 @@ class GpuUse:
 
 @dataclass(frozen=True)
 class ProcessUse(GpuUse):
-    """The memory that one of several processes used of one GPU.
+    """The memory that one of several processes used on one GPU.
 
     Attributes:
         process: The process id.
@@ -252,9 +252,9 @@ class PredictionParts:
             cards and nothing spills.
         no_other_cards: Why `other_cards` is empty; None if it has cards, or if the script does not
             fit.
-        devices: The memory that the process used of each GPU, by number. The figures above are
-            those of the GPU with the least headroom; `fits`, `headroom_bytes` and `other_cards`
-            hold for all of them.
+        devices: The memory that the process used on each of its GPUs. The figures above are those
+            of the GPU with the least headroom; `fits`, `headroom_bytes` and `other_cards` hold for
+            all of them.
         assumptions: All assumptions of the simulation.
         convolutions: The convolutions that cuDNN ran, in words; `plimsoll measure` measures them.
         written: The files that the script wrote, the largest first. Empty if the script was allowed
@@ -270,11 +270,11 @@ class PredictionParts:
             started processes that used GPUs and have no rank. If it did, `fits`, `headroom_bytes`
             and `device_used_bytes` count all processes. The other figures are those of the process
             with the most memory on the fullest card.
-        worst_rank: The rank of a job with the least headroom; None if the script is no job. All
+        worst_rank: The rank of a job with the least headroom; None if the script is not a job. All
             other figures are those of this rank.
         ranks: The use of each rank that ran.
         world_size: The number of all ranks of the job, also of those that plimsoll did not run; 1
-            if the script is no job.
+            if the script is not a job.
         shared_cards: The cards that several processes use.
         compiled: The use of compiled functions; None if none ran.
         timeline: Memory over the run, for a picture; None if the script allocated nothing.

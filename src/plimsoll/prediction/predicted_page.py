@@ -28,7 +28,8 @@ def check_page(requests: Sequence[Request], output: Path, *, force: bool) -> Non
     """Checks the page's options before the first run.
 
     Raises:
-        InputError: If there are more than two runs, one is a job, or the page cannot be written.
+        InputError: If there are more than two runs, if a run is a job, or if the page cannot be
+            written.
     """
     if len(requests) > _MOST_RUNS:
         raise InputError("a page shows one run, or two side by side")

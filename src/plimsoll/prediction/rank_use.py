@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RankUse:
-    """The memory that a rank used of its card, or of its fullest card if it used several.
+    """The memory that a rank used on its card, or on its fullest card if it used several.
 
     Figures are None if the rank ended before it reported them, for example because another rank
     failed. `card_used_bytes` is known even then.

@@ -25,8 +25,8 @@ class Request:
         setup: The simulated GPUs.
         is_module: Whether the script is a module, run as `python -m` does.
         keep_writes: Whether the script's writes stay. Otherwise they are deleted after the run.
-        network: Whether the script may reach other machines. If False, a script whose writes are
-            deleted may not.
+        network: Whether a script whose writes are deleted may reach other machines. A script whose
+            writes stay may always reach them.
         report: The file for the answer; None to write no answer.
         summary: The file to which the process appends its memory use, or "1" for stderr, as for
             PLIMSOLL_REPORT; None for neither.
@@ -35,8 +35,8 @@ class Request:
             let it run on.
         at_most_events: The number of events after which the script is stopped; None for no bound.
         steps: The number of steps after which training loops end; None for no bound.
-        nproc_per_node: The number of ranks of a job on each machine; None if the script is no job,
-            or launches its ranks itself.
+        nproc_per_node: The number of ranks of a job on each machine; None if the script is not a
+            job, or launches its ranks itself.
         nnodes: The number of machines of the job.
         ranks: The ranks of the job that run; None for all. plimsoll assumes that each of the
             remaining ranks does the same as one that runs.

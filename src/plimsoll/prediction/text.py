@@ -67,7 +67,7 @@ def prediction_text(
 
     Args:
         prediction: The prediction.
-        width: The number of columns; None does not fold lines.
+        width: The number of columns; if None, lines are not folded.
         follow: The words of the command that the user probably wants next; empty if there is none.
     """
     if not prediction.uses_cuda:
@@ -107,9 +107,9 @@ def prediction_text(
 def short_text(
     prediction: PredictionParts, width: int | None = None, follow: Sequence[str] = ()
 ) -> str:
-    """Returns the verdict, what limits it, the reason and the next command.
+    """Returns the verdict, its caveats, the reason, and a change to try or else the next command.
 
-    Arguments as for `prediction_text`.
+    Takes the same arguments as `prediction_text`.
     """
     if not prediction.uses_cuda:
         return prediction_text(prediction, width).partition("\n\n")[0]
@@ -170,7 +170,7 @@ def _patch(p: PredictionParts) -> str | None:
 def whose_line(p: PredictionParts) -> str | None:
     """Returns the sentence that says which process the figures describe.
 
-    None if the script is no job and started no process that used a GPU.
+    Returns None if the script is no job and started no process that used a GPU.
     """
     if is_job(p):
         return (
@@ -261,8 +261,8 @@ def headline(p: PredictionParts) -> str:
 def _fullest_of_several(p: PredictionParts) -> GpuUse | None:
     """Returns the GPU with the least headroom. The figures in the report describe this GPU.
 
-    Returns None if the process used only one GPU. Also returns None if the script started processes
-    without ranks that used GPUs, because the report then has rows for processes.
+    Returns None if the process used only one GPU. Also returns None if the script is no job and
+    started processes that used GPUs. The report then has rows for these processes.
     """
     if len(p.devices) < 2 or (p.processes and not is_job(p)):
         return None

@@ -20,9 +20,10 @@ class Timeline:
     Attributes:
         first_event: The number of the part's first event.
         end_event: The number of the first event after the part.
-        by_category: The bytes of each category at the moment when most bytes were allocated in
-            each interval. The categories add up to the allocated bytes. The allocator may give a
-            request a larger free block without splitting it; the unused end does not count.
+        by_category: For each category, its bytes at one moment of each interval: the moment when
+            the most bytes are allocated. The categories add up to the allocated bytes. The
+            allocator may give a request a larger free block without splitting the block; the unused
+            end of the block does not count.
         reserved_bytes: For each interval, the most bytes that were reserved from the driver.
         first_step: The number of the step that ends at the point `step_ends[0]`. The first step
             of the run has number 1.

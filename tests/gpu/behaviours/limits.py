@@ -1,4 +1,4 @@
-"""Behaviours of limits, and of running out of memory."""
+"""Behaviours of memory limits, and of programs that run out of memory."""
 
 from __future__ import annotations
 

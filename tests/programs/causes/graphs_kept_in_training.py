@@ -1,4 +1,4 @@
-"""Trains, and appends a metric of each step with its graph, or as a number."""
+"""Trains. Keeps each step's metric: a tensor with its graph if told "fault", otherwise a number."""
 
 import sys
 

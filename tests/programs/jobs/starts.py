@@ -1,4 +1,4 @@
-"""Starts a process as the argument says. The process prints its GPU; with "plain", its modules."""
+"""Starts a process that prints its GPU, or its modules if the argument is "plain"."""
 
 import os
 import subprocess

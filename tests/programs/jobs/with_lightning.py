@@ -1,4 +1,4 @@
-"""Trains by Lightning on two devices; Lightning, not a launcher, starts the second process."""
+"""Trains with Lightning on two devices. Lightning starts the second process; no launcher does."""
 
 import lightning
 import torch

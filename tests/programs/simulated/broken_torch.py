@@ -16,7 +16,7 @@ name, library = sys.argv[1:]
 
 
 def broken(torch: Any, _: object) -> None:
-    """Makes PyTorch's function, which the command line names, raise an error."""
+    """Makes the PyTorch function that the command line names raise an error."""
 
     def fail(*_: object, **__: object) -> None:
         raise RuntimeError("false INTERNAL ASSERT FAILED at file.cpp:1\nmore")

@@ -140,8 +140,8 @@ class Allocator {
   // no_split would be switched off.
   virtual void set_pool_option(PoolId pool, PoolOption option, bool on) = 0;
 
-  // Sets the most bytes that may be reserved. Without a value, only the device's memory limits
-  // them.
+  // Sets the most bytes that may be reserved. Without a value, the device's memory is the only
+  // limit.
   virtual void set_limit(std::optional<Bytes> limit) { limit_ = limit; }
   [[nodiscard]] virtual std::optional<Bytes> limit() const { return limit_; }
 

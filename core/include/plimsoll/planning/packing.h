@@ -4,8 +4,8 @@
 // No area can be smaller than the most bytes that are live at the same time. Finding the smallest
 // area is NP-hard. Each block takes the lowest offset that is free for all of its lifetime. The
 // order of the blocks decides how high the area gets, so several orders are tried, and the lowest
-// area wins. If areas are equally low, the one whose top is used least wins: each block counts with
-// its bytes in the top times its lifetime. The orders are:
+// area wins. If areas are equally low, the area whose top is used least wins. A block's use of the
+// top is the number of its bytes there, multiplied by its lifetime. The orders are:
 //
 // - the largest block first
 // - the longest life first
@@ -60,10 +60,10 @@ struct TimeSpan {
 struct TimedBlock {
   Bytes size = 0;
   TimeSpan live = {};
-  // The life in the next pass through the step that allocated the block; may be empty.
+  // The times at which the block is live in the pass after the one that allocated it; may be empty.
   TimeSpan carried = {};
-  // The life in the first pass through a repeated step that began after the block was allocated;
-  // may be empty.
+  // The times at which the block is live in the first pass through a later step that repeats; may
+  // be empty.
   TimeSpan entered = {};
   [[nodiscard]] bool meets(const TimedBlock& other) const {
     return live.meets(other.live) || crosses(other) || other.crosses(*this) ||

@@ -29,7 +29,8 @@ struct TimedRequest {
   bool is_shared = false;
 };
 
-// Holds the requests numbered first, first + 1, … first + length * times - 1.
+// The requests with the numbers `first` to `end() - 1`. They are a sequence of `length` requests,
+// `times` times in a row.
 struct Section {
   std::uint32_t first = 0;
   std::uint32_t length = 0;

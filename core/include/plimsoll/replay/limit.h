@@ -48,9 +48,9 @@ class LimitEvidence {
 
   const AllocatorConfig config_;
   Bytes reserved_;
-  // A lower bound of the limit. The initial value is the bytes reserved at the start. For each
-  // request that got new memory, PyTorch compared a sum with its limit: the bytes reserved before
-  // the growth plus the size of the segment that the request needed. A higher sum raises the bound.
+  // A lower bound of the limit. The initial value is the bytes reserved at the start. Before a
+  // request gets new memory, PyTorch adds the size of the segment that the request needs to the
+  // bytes that are reserved. The sum must not exceed the limit, so a higher sum raises the bound.
   Bytes largest_;
   std::vector<Refusal> refusals_;
   bool emptied_by_program_ = false;

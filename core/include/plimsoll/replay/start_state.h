@@ -8,10 +8,11 @@
 // so up to 1 MiB behind the requested bytes may belong to the block. The free range behind these
 // bytes decides:
 //
-// - If the range is at most 1 MiB long, all of it belongs to the block.
-// - If the range is longer, the first request served from it during the block's life shows where
-//   the block ends. If no such request gets an address in the range's first 1 MiB, the block ends
-//   where the range begins.
+// - If the range is at most 1 MiB long, or the block has at least max_split_size bytes, all of the
+//   range belongs to the block.
+// - Otherwise, the first request that the range serves during the block's life decides. If this
+//   request gets an address in the range's first 1 MiB, the block ends at this address. If not, or
+//   if there is no such request, the block ends where the range begins.
 #pragma once
 
 #include <vector>

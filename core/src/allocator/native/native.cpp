@@ -142,8 +142,8 @@ Block* NativeAllocator::lend(Block* block, Bytes size, Bytes requested) {
   SplitChange change;
   change.remove(block);
   if (size < block->size) {
-    // The front becomes a new Block object. The rest keeps the old object, and this object
-    // keeps the requested size of its last use.
+    // The front becomes a new Block object. The rest stays in the old object, whose `requested`
+    // still has the value of its last use.
     Block* const rest = block;
     block = blocks_.split_front(rest, size);
     pool.insert(rest);

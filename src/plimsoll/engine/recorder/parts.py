@@ -70,7 +70,7 @@ class Beginning:
     Attributes:
         earlier: The facts about the events before the part.
         segments: The segments of each device.
-        labels: For each label: 0 as its row, the device, the address and the category.
+        labels: The labels of live blocks, each as (row, device, address, category). The row is 0.
     """
 
     earlier: Earlier

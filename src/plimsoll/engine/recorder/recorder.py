@@ -334,7 +334,9 @@ class Recorder(NotebookForm):
         newer = _beside_snapshot(devices, events, after=True)
         older = _beside_snapshot(devices, events, after=False) & ~newer
         noted = devices[events.action == Action.SNAPSHOT]
-        if not segments.keys() <= set(noted.tolist()):  # the buffer was full: cut at a later write
+        # If the buffer was full and dropped a device's `snapshot` event, a later write ends the
+        # part.
+        if not segments.keys() <= set(noted.tolist()):
             self._live.follow(devices, events)
             self._put(devices, events)
             return

@@ -66,8 +66,8 @@ class Behaviour:
     """The behaviour of one rank.
 
     Attributes:
-        lives: The passages of the row of lifetimes.
-        lines: The passages of the row of source lines; None without call stacks.
+        lives: The passages whose words are lifetimes.
+        lines: The passages whose words are source lines; None without call stacks.
     """
 
     lives: Passages
@@ -95,7 +95,7 @@ class BehaviourInTheMaking:
         self._lines.add(began, self._of_stacks(began.stack), np.ones(len(began), dtype=bool))
 
     def made(self, line_of: Callable[[Lifetimes], NDArray[np.int64]]) -> Behaviour:
-        """Returns the passages of all stretches added so far.
+        """Returns the rank's behaviour in all stretches added so far.
 
         Args:
             line_of: A function that returns the source line of each block, as an index into

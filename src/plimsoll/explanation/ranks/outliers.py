@@ -134,7 +134,7 @@ def _out_of_memory(teams: Sequence[Sequence[RankSummary]]) -> Iterator[Outlier]:
 
 
 def _leaking(team: Sequence[RankSummary]) -> Iterator[Outlier]:
-    """Yields ranks on which lines keep more memory after each step than on other ranks."""
+    """Yields ranks with a line that keeps more memory per step than it keeps on the other ranks."""
     for one in team:
         others = [other for other in team if other is not one]
         lines: dict[str, tuple[int, float]] = {}

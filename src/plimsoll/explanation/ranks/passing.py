@@ -53,9 +53,11 @@ class Failure:
 class Timeline:
     """Allocated bytes over a rank's own time, in `SPANS` equal spans.
 
+    If the recording has no times, the numbers of the events serve as times.
+
     Attributes:
-        begin_us: The begin, in microseconds since the epoch.
-        end_us: The end, in microseconds since the epoch.
+        begin_us: The time of the first event, in microseconds since the epoch.
+        end_us: The latest time of all events, in microseconds since the epoch.
         most_bytes: The most bytes that were live in each span. int64.
     """
 

@@ -106,7 +106,7 @@ class Shared:
         common = (rows @ rows.T).astype(np.float64)
         own = np.maximum(np.diag(common), 1)
         missing = 1 - common / own[:, None]
-        missing[np.diag(common) == 0] = 0  # a rank without passages differs from no rank
+        missing[np.diag(common) == 0] = 0  # no rank lacks passages of a rank that has none
         place = place.reshape(-1)
         return np.asarray(missing[np.ix_(place, place)])
 

@@ -235,7 +235,7 @@ def _layers() -> Iterator[_Layer]:
         yield False, channels, side, channels, 3, 1, 1
         yield False, channels, side, channels, 3, 2, 1
         yield False, 2 * channels, side, channels, 3, 1, 1
-    # Transformers split images into patches by these layers.
+    # Vision transformers have these layers, which split an image into patches.
     for side, patch, width in ((224, 16, 768), (224, 14, 1024), (224, 32, 768), (32, 2, 1152)):
         yield False, 4 if patch == 2 else 3, side, width, patch, patch, 0
     # GANs have these layers: transposed ones in the generator, plain ones in the discriminator.

@@ -348,7 +348,7 @@ def _profile_of(found: CardFile) -> GpuProfile:
 
 
 def _kind(name: str) -> str:
-    """Guesses from a card's name its kind: "laptop", "desktop", "workstation" or "datacenter"."""
+    """Guesses a card's kind from its name: "laptop", "desktop", "workstation" or "datacenter"."""
     words = name.casefold()
     if "laptop" in words or "max-q" in words:
         return "laptop"

@@ -42,7 +42,7 @@ class History:
         return list(self._used.get(key, ()))
 
     def seconds(self, looks: int) -> float:
-        """Returns the seconds that the last `looks` refreshes span."""
+        """Returns the seconds from the oldest to the newest of the last `looks` refreshes."""
         times = list(self._times)[-looks:] if looks else []
         return times[-1] - times[0] if times else 0.0
 

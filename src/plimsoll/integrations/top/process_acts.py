@@ -131,7 +131,7 @@ def snapshot_path(use: ProcessUse, folder: Path) -> Path:
 
 
 def send_snapshot(pid: int, file: IO[bytes], *, host: str | None, hosts: HostsWatch | None) -> None:
-    """Works as `write_snapshot`, but writes the snapshot to an open file."""
+    """Asks a process for a snapshot, and writes it to an open file. See `write_snapshot`."""
     if host is None or hosts is None:
         file.write(request_snapshot(pid))
     else:

@@ -139,8 +139,8 @@ def copy_async(tree: Tree, device: Any) -> Copy[Tree]:
     The program continues during the copy. `wait` on the returned object returns the copied tree,
     which the current stream may use and the program may keep. The copy contains the results of all
     work queued before this call. Copies on the host are page-locked. Copies are plain tensors,
-    without autograd's history. Objects that are no tensors, and tensors that are on the device
-    already, are passed through.
+    without autograd's history. Objects that are not tensors, and tensors that are already on the
+    device, are passed through.
 
     >>> copy = plimsoll.copy_async(batch, "cuda")  # doctest: +SKIP
     >>> batch = copy.wait()  # doctest: +SKIP

@@ -7,7 +7,7 @@ program holds is never overwritten.
 At most `depth` + 1 batches are on the device. They include the batch that the program computes
 with. While the program asks for the next batch, the variable of its loop usually still holds the
 previous batch, which counts too. The previous batch is freed when the variable gets the next batch.
-Older batches that the program keeps come in addition.
+The `depth` + 1 batches do not include older batches that the program keeps.
 
 The wrapped loader runs only inside `next`, in the program's own thread, so its random numbers,
 errors and interrupts are the same as without plimsoll. An error of the wrapped loader is raised

@@ -146,7 +146,7 @@ def rebalance(*, at_most: int | str | None = None, device: int | None = None) ->
 
     The longest-lived memory returns first, since the next step will use it again. Memory placed in
     shared memory on purpose stays there. Addresses stay the same. Call this between steps, because
-    it waits for the GPU. plimsoll calls it after optimizer steps, see `set_tiers`.
+    it waits for the GPU. plimsoll itself calls it after optimizer steps (see `set_tiers`).
 
     >>> plimsoll.rebalance(at_most="1GiB")  # doctest: +SKIP
     1073741824
@@ -156,7 +156,7 @@ def rebalance(*, at_most: int | str | None = None, device: int | None = None) ->
         device: The GPU, by default the current one.
 
     Returns:
-        Returns the bytes moved.
+        The number of bytes moved.
 
     Raises:
         InputError: If plimsoll's elastic allocator is not installed.

@@ -101,7 +101,7 @@ def _is_cache(name: str, value: Any) -> bool:
 
 @contextlib.contextmanager
 def _counted_once(module: torch.nn.Module) -> Iterator[None]:
-    """Leaves batch statistics alone during recomputation, as the first pass updated them."""
+    """Keeps recomputation from updating batch statistics, because the first pass updated them."""
     norms = [
         each
         for each in module.modules()

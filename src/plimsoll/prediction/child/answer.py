@@ -281,7 +281,7 @@ def _assumptions(simulation: Simulation, *, depends_on: Collection[str]) -> list
     merged: dict[tuple[str, str], list[Any]] = {}
     for assumption in simulation.library.assumptions():
         what = simulation.library.name(assumption.what)
-        # The library also lists uses of math attention, which are no assumptions: `program_notes`
+        # The library also lists uses of math attention. They are not assumptions: `program_notes`
         # reads them to explain the memory use.
         if what.startswith(MATH_ATTENTION):
             continue
@@ -335,7 +335,7 @@ def _why_no_other_cards(simulation: Simulation) -> str | None:
 
 @dataclass(frozen=True)
 class _UsedGpu:
-    """The memory that this process used of one GPU.
+    """The memory that this process used on one GPU.
 
     Attributes:
         device: The GPU.

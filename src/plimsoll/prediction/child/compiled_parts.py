@@ -59,7 +59,7 @@ def watch_compiled(
 
     Args:
         torch: The module.
-        watchers: Guards the functions below, so that their errors never reach the program.
+        watchers: The object that keeps errors of the functions below from the program.
         note_module: Called with each compiled module.
         before_step: Called with an optimizer, before its compiled step.
         after_step: Called with an optimizer, after its compiled step. It is not called if Dynamo
@@ -69,7 +69,7 @@ def watch_compiled(
     compile_any, compile_module = torch.compile, torch.nn.Module.compile
 
     def look(model: Any) -> list[Any]:
-        """Notes `model` if it is a module. Otherwise returns the optimizers that `model` steps."""
+        """Notes a compiled module. Returns the optimizers that a compiled function may step."""
         if isinstance(model, torch.nn.Module):
             note_module(weakref.ref(model))
             return []

@@ -132,7 +132,7 @@ class StepLimit:
         print(printable(text), file=sys.stderr, flush=True)
 
     def _end_pass(self, frames: list[FrameType]) -> None:
-        """Ends the innermost loop over a loader around the step, before this loop's next batch."""
+        """Ends the innermost `for` over a DataLoader around the step, before its next batch."""
         for frame in frames:
             for loop in reversed(loops_at(frame)):
                 loader = loader_of(loop, frame) if isinstance(loop, ast.For) else None

@@ -3,7 +3,7 @@
 If the program has PyTorch loaders, plimsoll counts the batches that the loaders yield, so a batch
 counts once even if several calls of modules get it. In a program without a loader, plimsoll counts
 the calls of modules: all calls up to the next backward pass count as one batch. A tensor that a
-module made, such as the images of a GAN, is no new sample.
+module made, such as the images of a GAN, is not a new sample.
 
 A program with an optimizer trains, so only the batches that reach a backward pass count. If a
 module is called with a batch, and the loader then yields the next batch or ends before a backward
@@ -134,9 +134,9 @@ class SampleCount:
         The batches were evaluated if the program called a module after the loader yielded the last
         of them. Otherwise the program has only loaded the batches ahead.
 
-        A framework may evaluate a loader's last batch after the loader has ended. So the end of an
-        evaluation is a guess: each call of this method before the next backward pass notes a later
-        end.
+        A framework may evaluate a loader's last batch after the loader has ended. So plimsoll can
+        only guess when an evaluation ends. From the first evaluated batch to the next backward
+        pass, each call of this method reports an end. The last report counts.
         """
         waiting = self._waiting.get(loader)
         if waiting is not None and waiting.calls < self._calls:
@@ -146,7 +146,7 @@ class SampleCount:
             self._evaluated()
 
     def note_backward(self) -> None:
-        """Notes a backward pass: the batches since the previous one are trained on."""
+        """Notes a backward pass. The program has now trained on all waiting batches."""
         self._is_evaluating = False
         self._trained += sum(each.samples for each in self._waiting.values())
         self._waiting.clear()

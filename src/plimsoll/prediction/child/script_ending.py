@@ -97,7 +97,8 @@ def reason_of(error: BaseException | None) -> str | None:
     first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
     name = type(error).__name__
     line = line_of(error)
-    # If the script has a SyntaxError, the traceback has no line of the script, but `first` has it.
+    # The traceback of a script's SyntaxError contains no line of the script. But the error's text,
+    # and so `first`, gives the line.
     where = "" if line == NO_LINE else f" ({line})"
     own = f"{name}{': ' if first else ''}{first}{where}"
     return own if error.__cause__ is None else f"{own}, caused by {reason_of(error.__cause__)}"

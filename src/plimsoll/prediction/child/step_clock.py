@@ -114,10 +114,10 @@ class _Steps:
     def usual(self, device: int) -> _Step:
         """Returns the usual step.
 
-        This is the step of median time among the steps with the most frequent batch size. Steps
-        directly after an evaluation are used only if all steps are such, because the clock missed
-        a part of their work. If two steps are in the middle, the shorter one is returned, because
-        extra work adds time.
+        This is the step of median time among the steps with the most frequent batch size. A step
+        directly after an evaluation counts only if every step follows an evaluation, because the
+        clock missed a part of its work. If two steps are in the middle, the result is the shorter
+        one, because extra work adds time.
         """
         steps = [each for each in self.done if each.is_whole] or list(self.done)
         batches = Counter(each.samples for each in steps)

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 _DRAWS = 30
 _MOST_EVENTS = 20_000_000
-"""About how many events the draws of one kind replay at most. A long run gets fewer draws."""
+"""The draws of one kind replay about this many events at most. A long run gets fewer draws."""
 _AS_THOUGHT = 0.85
 """The probability that a draw gives a kernel's memory its expected size.
 
@@ -285,7 +285,8 @@ class _Run:
     ) -> tuple[Mapping[str, NDArray[Any]], NDArray[np.int64]]:
         """Multiplies the waits of delayed frees by `paces`. Returns the events in the new order.
 
-        Also returns the indices in this order at which kernels allocate uncertain memory.
+        Also returns, for each allocation of uncertain memory by a kernel, the index of its place
+        among these events.
         """
         if paces is None:
             return self._columns, self._places
@@ -346,7 +347,7 @@ def _after(
     requests: NDArray[np.int64], count: int, frees: NDArray[np.int64], freed: int,
     action: NDArray[np.uint8],
 ) -> int:  # fmt: skip
-    """Returns the index of the event that follows so many requests and frees."""
+    """Returns the index of the event that follows `count` requests and `freed` frees."""
     request = int(requests[min(count, len(requests)) - 1]) if count else -1
     free = int(frees[min(freed, len(frees)) - 1]) if freed else -1
     is_done = free + 1 < len(action) and action[free + 1] == Action.FREE_COMPLETED

@@ -54,6 +54,6 @@ def accepted_step(
 def without_line(reason: str) -> str:
     """Returns an error's text without the script's line at its end.
 
-    `accepted_step` could take the line number for a divisor.
+    Otherwise `accepted_step` could mistake the line's number for a divisor.
     """
     return _LINE.sub("", reason)

@@ -100,7 +100,7 @@ class Attempt:
         return next((use for use in self.allocators() if use.fits), None)
 
     def least_use(self) -> AllocatorUse:
-        """Returns the use of the allocator that needs the least memory."""
+        """Returns the entry of `allocators()` whose `least_reserved_bytes` is lowest."""
         return min(self.allocators(), key=lambda use: use.least_reserved_bytes)
 
     def least_bytes(self) -> int:

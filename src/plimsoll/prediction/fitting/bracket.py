@@ -31,8 +31,8 @@ _CLOSE = 1.1  # within this factor of a known value no scout is needed, even aft
 # If no known value is near the estimate, the last round tries this safe part of the estimate.
 _SURE = 0.95
 _GROWTH = 4  # the first scout's value is this many times the value that the first try uses
-# The unit of rounding is at most 1/4 of the tolerance, or 1/2 of a scout's value. It is never
-# smaller than `step`.
+# The search rounds each value to a multiple of a unit. For a scout, the unit is at most 1/2 of the
+# value. For any other try, it is at most 1/4 of the tolerance. It is never smaller than `step`.
 _LEEWAY, _SCOUTS_LEEWAY = 4, 2
 _MOST_SCOUTS = 4
 # For each factor of two between an estimate and the nearest known value, the estimate may be wrong
@@ -250,10 +250,11 @@ class Bracket:
         return [sqrt(nearest * value), value][-count:] if known == 1 else [value]
 
     def _bend(self) -> float | None:
-        """Returns a value to scout between the estimate and a far larger known value, or None.
+        """Returns a value to scout between the estimate and the larger of two known values.
 
-        If memory does not grow linearly, a line through the two known values has its largest
-        error in this range.
+        If memory does not grow linearly, a line through the two known values has its largest error
+        in this range. Returns None unless exactly two values are known, and the estimate lies
+        between them and far below the larger one.
         """
         known = sorted(each.value for each in self._known)
         value = self._estimate()

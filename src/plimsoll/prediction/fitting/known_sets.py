@@ -36,7 +36,7 @@ _FAR = 0.75
 
 @dataclass(frozen=True)
 class _Aim:
-    """The peak that measured changes were chosen to reach.
+    """The peak that a set of changes should reach by its measured changes.
 
     Attributes:
         with_bytes: The wanted peak with all changes of the set.
@@ -69,7 +69,7 @@ class Known:
         self._learn(attempt)
 
     def replace(self, attempt: Attempt, by: Attempt) -> None:
-        """Replaces an attempt by the same attempt with new figures from another run."""
+        """Replaces an attempt by one with the same changes and the figures of another run."""
         self.attempts[self.attempts.index(attempt)] = by
 
     def aim(self, changes: Changes, with_bytes: int, without_bytes: int) -> None:
@@ -93,7 +93,7 @@ class Known:
         return any(names == {each.name for each in attempt.changes} for attempt in self.attempts)
 
     def nearest(self, changes: Changes) -> Attempt:
-        """Returns the successful attempt with the largest subset of a set of changes."""
+        """Returns the successful attempt with the most of these changes and no other change."""
         wanted = set(changes)
         inside = [
             attempt
@@ -134,7 +134,7 @@ class Known:
         return max(0, self.base.allocated_bytes() - alone.allocated_bytes())
 
     def slower(self, change: Change) -> float:
-        """Returns the seconds that a change alone added to a step, or an estimate if not tried."""
+        """Returns the seconds that a change tried alone added to a step, or else an estimate."""
         alone = self.alone(change)
         if alone is None or alone.prediction is None:
             return change.costs_seconds
@@ -168,16 +168,18 @@ class Known:
     def margin(self, chosen: Changes) -> int:
         """Returns the sum of the bytes by which attempts have exceeded their wanted peaks.
 
-        Includes only attempts whose changes are `chosen` and at least one measured change.
+        An attempt counts only if it has all changes of `chosen`, one or more measured changes, and
+        no other change.
         """
         return self._margins.get(frozenset(chosen), 0)
 
     def reach(self, kinds: set[str], chosen: Changes) -> int:
         """Returns the lowest peak that `chosen` can reach with measured changes of these kinds.
 
-        plimsoll derives the peak from an attempt with measured changes of exactly these kinds, if
-        they seem to save all that they can. All other changes of this attempt are in `chosen`.
-        Returns 0 (no bound) if there is no such attempt.
+        plimsoll starts with the peak of an attempt. The attempt's measured changes are of exactly
+        these kinds, and seem to save all that they can. Its other changes are all in `chosen`. From
+        this peak plimsoll subtracts what the rest of `chosen` saves. Returns 0 (no bound) if there
+        is no such attempt.
         """
         inside = [
             attempt

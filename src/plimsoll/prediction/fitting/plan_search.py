@@ -133,10 +133,11 @@ class Search:
             self.prefer_own_options()
 
     def _find_floor(self) -> None:
-        """Simulates the attempt that needs the least memory, under the allocator that needs least.
+        """Simulates the attempt that needs the least memory, if this memory is only an estimate.
 
-        So far, the memory under that allocator may be only an estimate, from a replay of the
-        attempt's requests. If the attempt already ran under that allocator, nothing is simulated.
+        The attempt may need the least memory under an allocator that it did not run under. Then
+        its memory is an estimate, from a replay of its requests. So plimsoll simulates the attempt
+        again, under that allocator.
         """
         least = min(
             (each for each in self.known if each.prediction is not None),
@@ -183,7 +184,7 @@ class Search:
         return taken <= (1 - ROOMY) * self._room
 
     def settle(self) -> None:
-        """After an interrupt, makes the best attempt the plan and simulates nothing more."""
+        """Ends the search after an interrupt. The best attempt so far becomes the plan."""
         self._may_simulate = False
         self._take_best()
 

@@ -30,7 +30,7 @@ def plan_text(plan: PlanParts, width: int | None = None) -> Text:
 
     Args:
         plan: The plan.
-        width: The columns available; None does not fold lines.
+        width: The number of columns. If None, lines are not folded.
     """
     pictures = [] if len(plan.front) < 2 else [_picture(plan, width or IN_A_PIPE)]
     return Text("\n\n").join(

@@ -153,9 +153,8 @@ class Sets:
         allocated, seconds = self._known.estimate(chosen, start)
         yield chosen, allocated, seconds
         survey, kinds = start.survey, {change.kind for change in chosen}
-        places = (
-            self._known.base.survey
-        )  # changes name lines of the unchanged script, so they need the survey of its run
+        # A change refers to lines of the unchanged script, so it needs the survey of that script.
+        places = self._known.base.survey
         if allocated <= self._known.target() or survey is None or len(survey.models) != 1:
             return
         assert places is not None

@@ -95,7 +95,8 @@ def fit(
 
     Raises:
         InputError: If an argument is bad, or memory does not depend on `vary`.
-        ScriptError: If the script fails for another reason than memory before it fits once.
+        ScriptError: If the script fails for a reason other than memory, before any run has shown
+            how much memory the script takes.
     """
     if multiple_of < 1 or not 1 <= (1 if start is None else start) <= (at_most or sys.maxsize):
         raise InputError("the values to try begin at 1 or above, and end where they begin or above")
@@ -309,7 +310,7 @@ class _Search:
         """Learns from a failure which multiples are accepted, or that the value is too large."""
         assert outcome.error is not None
         bracket = self._bracket
-        if value % bracket.step:  # a parallel run has shown that this value is no allowed multiple
+        if value % bracket.step:  # a parallel run has raised `step`, so this failure is explained
             bracket.other_runs += 1
             return
         accepted = {each.value for each in bracket.points}
@@ -339,7 +340,7 @@ def _failed(value: int, outcome: Outcome) -> Trial:
 
 
 def _largest(all_written: Iterable[Written]) -> list[Written]:
-    """Returns the largest file written to each path. The files are sorted, the largest first."""
+    """Keeps the largest file of each path. Returns these files sorted, the largest first."""
     largest: dict[str, Written] = {}
     for one in all_written:
         before = largest.get(one.path)

@@ -1,4 +1,4 @@
-"""Reads from a transformers configuration the model's task and the longest input it allows."""
+"""Finds a model's task, and the longest input it allows, from its transformers configuration."""
 
 from __future__ import annotations
 

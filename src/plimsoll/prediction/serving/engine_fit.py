@@ -69,8 +69,8 @@ def fit_engine(
         options: The options of `predict`.
 
     Raises:
-        InputError: If an argument is bad, or the engine fails for another reason than memory before
-            it serves once.
+        InputError: If an argument is bad. Also if the engine never serves, and fails for a reason
+            other than memory.
     """
     varied, bounds = Varied.parse(vary), bounds or Bounds()
     if gpu is None and varied.searched is not None:
@@ -128,7 +128,7 @@ def _for_choices(
 
 
 def _require_a_start(found: Sequence[EngineBorder]) -> None:
-    """Raises InputError if the engine failed in every search for a reason other than memory."""
+    """Raises InputError if a reason other than memory made the engine fail in every search."""
     beyond = [each.beyond for each in found if each.trial is None and each.beyond is not None]
     errors = [each.error for each in beyond if each.error is not None]
     if errors and len(errors) == len(found):

@@ -28,14 +28,17 @@ def engine_fit_text(fit: EngineFitParts, width: int | None = None) -> str:
 
     Args:
         fit: The result.
-        width: The number of columns; None does not fold lines.
+        width: The number of columns; if None, lines are not folded.
     """
     first = [answer_text(fit), *_about_best(fit), *_others(fit)]
     return paragraphs([first, _table(fit, width), _errors(fit)], width)
 
 
 def answer_text(fit: EngineFitParts) -> str:
-    """Returns the answer in words, with the nearest value that does not serve."""
+    """Returns the answer in words.
+
+    Also names the nearest value with which the engine does not serve, if there is one.
+    """
     best, title = fit.best, served_title(VLLM, fit.command[2:])
     if best is None:
         return _no_answer(fit, title)
@@ -76,7 +79,10 @@ def command_of(fit: EngineFitParts) -> list[str]:
 
 
 def is_unknown(fit: EngineFitParts) -> bool:
-    """Returns whether nothing serves, and some trial does not say whether memory suffices."""
+    """Returns whether plimsoll cannot tell if the engine serves.
+
+    plimsoll then found no answer, and at least one trial does not show whether memory suffices.
+    """
     return fit.best is None and any(each.fits is None and each.error is None for each in fit.tried)
 
 
@@ -98,7 +104,10 @@ def _no_answer(fit: EngineFitParts, title: str) -> str:
 
 
 def _found(border: EngineBorder) -> str:
-    """Returns words for an answer: its value, its settings, and the nearest value that fails."""
+    """Returns words for an answer: its value and its settings.
+
+    Also names the nearest value with which the engine does not serve, or says why the search ended.
+    """
     assert border.trial is not None
     parts = []
     if border.vary == CARD:
@@ -157,8 +166,8 @@ def _others(fit: EngineFitParts) -> Iterator[str]:
 def _table(fit: EngineFitParts, width: int | None) -> Iterator[str]:
     """Yields a table with a row for each trial.
 
-    A column is left out if all its cells are equal. Only the column that tells how each trial ended
-    always stays.
+    Leaves out each column whose cells are all equal, but always keeps the column that tells how
+    each trial ended.
     """
     names = list(dict.fromkeys(name for trial in fit.tried for name in trial.settings))
     heads = (_CARD, *names, _ENDS, "to spare", "KV cache", "tokens", "requests")

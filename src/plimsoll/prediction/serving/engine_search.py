@@ -75,9 +75,10 @@ class EngineSearch:
     def largest(self, gpu: str, vary: str, settings: Mapping[str, str]) -> EngineBorder:
         """Finds the largest value of an option with which the engine serves.
 
-        The search ends early if the engine fails for another reason than memory before it has
-        served once, or if a trial does not show whether the engine serves. The result's `beyond` is
-        then the trial that ended the search.
+        The search ends early if a trial does not show whether the engine serves. As long as no
+        value has served, the search also ends if the engine fails for a reason other than lack of
+        memory, or if a trial shows that no value can help. The result's `beyond` is then the trial
+        that ended the search.
 
         Raises:
             InputError: If the first value is unknown.
@@ -184,10 +185,11 @@ class EngineSearch:
     def _first(
         self, gpu: str, vary: str, settings: Mapping[str, str]
     ) -> tuple[float | None, EngineTrial | None]:
-        """Returns the first value to try, and the trial that showed it as the engine's default.
+        """Returns the first value to try, and the trial that showed this value.
 
-        The trial is None if the user set the value. The value is None if no value can help, or if
-        the trial does not show whether memory suffices.
+        If the user set a value, the search begins with it, and the trial is None. Otherwise the
+        search begins with the engine's default, which a trial shows. The value is None if the trial
+        shows that no value can help, or if it does not show whether memory suffices.
         """
         text = given(with_settings(self._trials.arguments, settings), vary)
         if self._bounds.start is not None:

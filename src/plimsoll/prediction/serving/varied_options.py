@@ -27,7 +27,8 @@ class Varied:
     """The parsed values of `--vary`.
 
     Attributes:
-        searched: The option whose largest or least value is searched; None if no option is.
+        searched: The option for which plimsoll searches the largest or the least value that serves;
+            None if there is no such option.
         choices: The combinations of values for the other options. plimsoll searches once with each
             combination.
     """

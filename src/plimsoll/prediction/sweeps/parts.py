@@ -143,6 +143,6 @@ class SweepParts:
 
     @property
     def not_kept(self) -> list[NotKept]:
-        """Guarantees that some of the predictions could not give, for example exact figures."""
+        """The guarantees, such as exact figures, that at least one prediction could not give."""
         found = [row.result for row in self.rows if isinstance(row.result, dict)]
         return each_once([NotKept(**each) for each in one.get("not_kept", [])] for one in found)

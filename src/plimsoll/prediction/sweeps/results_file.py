@@ -53,7 +53,10 @@ _SCHEMA = pa.schema(
 
 
 _REST = 20
-"""After a write, the next one waits for at least this many times the write's duration."""
+"""The pause after a write is at least this many times as long as the write.
+
+The last write, at the end of the `with` block, needs no pause.
+"""
 
 
 class ResultsFile:

@@ -31,7 +31,7 @@ def sweep_text(found: SweepParts, width: int | None = None) -> str:
 
     Args:
         found: The sweep.
-        width: The columns available; None does not fold lines.
+        width: The number of columns; if None, lines are not folded.
     """
     return paragraphs([answers(found), _table(found, width), _failures(found), _end(found)], width)
 

@@ -63,9 +63,9 @@ def _sweep_once(temporary: str) -> None:
 
 
 def sweep(temporary: Path) -> None:
-    """Removes this user's trial folders that no process keeps locked by `own`.
+    """Removes this user's trial folders whose lock no process holds. `own` takes this lock.
 
-    Kills the processes that these trials left.
+    Also kills the processes that the trials of these folders left.
     """
     import fcntl  # missing on Windows
 

@@ -175,9 +175,9 @@ class _Rules:
 
         Dropping the last result of a forward pass frees all blocks that autograd saved for it, one
         after another without a request between them. A function that returns also frees blocks in a
-        row. So frees in a row count as a dropped graph only under two conditions. They free at
-        least four candidates. And the freed candidates are at least three quarters as many as the
-        candidates that are still live then and freed later.
+        row. So frees in a row count as a dropped graph only under two conditions. First, they free
+        at least four candidates. Second, they free at least three quarters as many candidates as
+        are still live afterwards. Candidates that are never freed do not count.
         """
         found = np.flatnonzero(candidates & (self._blocks.end < self._blocks.event_count))
         result = np.zeros(len(candidates), dtype=np.bool_)
@@ -292,8 +292,8 @@ class _Rules:
 def _passes_crossed(lifetimes: Lifetimes, backward: NDArray[np.bool_]) -> NDArray[np.int64]:
     """Returns the number of backward passes that end during each block's life.
 
-    A program that updates its parameters by hand has no steps, but it has backward passes. A pass
-    ends at its last request before a request outside backward passes.
+    A program that updates its parameters by hand has no steps, but it has backward passes. One pass
+    consists of successive requests by backward passes. It ends at the last of these requests.
 
     Args:
         lifetimes: The blocks.

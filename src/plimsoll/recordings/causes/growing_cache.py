@@ -77,7 +77,8 @@ def _grown(facts: Facts) -> Iterator[NDArray[np.int64]]:
         growth = np.diff(lengths)
         if (growth != growth[0]).any() or len(np.unique(count[:-1])) > 1:
             continue
-        # A list of ever larger tensors keeps them all; a copied cache frees its previous copy.
+        # A list of ever larger tensors also grows evenly, but the list keeps all its tensors. A
+        # program that copies a cache frees the old copy soon after it requests the next one.
         ends = np.maximum.reduceat(blocks.end[mine], first)
         begins = blocks.start[mine][first]
         is_copied = (ends[:-2] > begins[1:-1]) & (ends[:-2] < begins[2:])

@@ -127,7 +127,10 @@ def _passed(value: ast.expr | None) -> set[str]:
 
 
 def _is_opened(tree: ast.Module, name: str) -> bool:
-    """Returns whether a program takes parts of a variable, as of a tuple or a dictionary."""
+    """Returns whether a program uses a variable as a container, such as a tuple or a dictionary.
+
+    The program indexes, unpacks or iterates over the variable, or assigns a container to it.
+    """
     for node in ast.walk(tree):
         match node:
             case ast.Subscript(ast.Name(found)) | ast.Starred(ast.Name(found)):

@@ -2,8 +2,9 @@
 
 Such a loop lies inside one marked step. This step makes many times as many forward requests as
 other steps. plimsoll finds the iterations of the loop, called passes, by the rhythm of the loop's
-allocations. A loop that keeps memory frees all of it at once after the last pass. So plimsoll
-searches the step only up to the end of the largest rise of live memory.
+allocations. The loop may keep memory. Live memory then rises until the last pass, after which the
+program frees all kept memory at once. So plimsoll searches the step only up to the event at which
+live memory is highest above its earlier minimum.
 """
 
 from __future__ import annotations
@@ -48,9 +49,11 @@ def inner_loops(facts: Facts) -> Steps:
 
 
 def _long_steps(facts: Facts) -> list[tuple[int, int]]:
-    """Returns the first event of each marked step that may contain a loop, and the event after it.
+    """Returns the marked steps that may contain a loop.
 
-    The time after the last mark counts as a step. One marked step is not enough for a comparison.
+    Each step is a pair: its first event, and the first event after it. The time after the last mark
+    counts as a step too. If no marked step precedes this time, there is nothing to compare it with,
+    and the result is empty.
     """
     ends = facts.passes.boundaries
     if facts.passes.source != "marks" or len(ends) <= 1:
@@ -65,7 +68,7 @@ def _long_steps(facts: Facts) -> list[tuple[int, int]]:
 
 
 def _passes(facts: Facts, steps: list[tuple[int, int]]) -> Steps:
-    """Returns the passes of the loops inside some steps, which `_long_steps` returned."""
+    """Returns the passes of the loops inside `steps`, which come from `_long_steps`."""
     if not steps:
         return NO_STEPS
     level = facts.blocks.level()

@@ -149,9 +149,9 @@ def _graph(
 
 
 def _kept(facts: Facts, leaks: Sequence[Leak], passes: Steps) -> NDArray[np.int64]:
-    """Returns blocks of source lines whose memory grows with each iteration.
+    """Returns the blocks that earlier iterations requested at the lines of `leaks`.
 
-    Each of these blocks outlived the iteration that requested it.
+    Only blocks that are live at the peak count. Blocks that are meant to stay do not count.
     """
     ends = passes.boundaries[passes.boundaries <= facts.event]
     kept = facts.live[~np.isin(facts.category[facts.live], _STAYS)]
@@ -173,7 +173,8 @@ def _value(facts: Facts, line: str, passes: Steps, *, has_graph: bool = True) ->
 
 def _trains(facts: Facts, passes: Steps, graph: _Graph) -> bool:
     """Returns whether a backward pass runs within the loop, or frees most of `graph`."""
-    # The end of the last detected iteration is a guess, and training may follow at once.
+    # If plimsoll detected the iterations, the end of the last iteration is a guess. This iteration
+    # may then include training that follows the loop, so plimsoll leaves it out.
     last = passes.boundaries[-1 if passes.source == "marks" else -2]
     inside = np.searchsorted(facts.backward_starts, (passes.boundaries[0], last))
     # A program without marks may sum up losses over many detected steps before a backward pass.
@@ -196,7 +197,7 @@ def _unused_graph(
 
 
 def _changed(kept: KeptValue, *, is_graph: bool) -> str:
-    """Describes in words the change of the statement that keeps a value."""
+    """Describes in words how to change the statement that keeps a value."""
     if kept.change:
         return kept.change
     if kept.is_number:

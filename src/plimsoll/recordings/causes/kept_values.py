@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _TENSORS = (ast.Name, ast.Attribute, ast.Call, ast.Subscript, ast.BinOp)
 _PLAIN = ("item", "detach", "cpu", "tolist", "numpy", "len", "float", "int")
-"""Functions and methods whose results keep no GPU memory or no autograd graph."""
+"""Functions and methods whose results have no autograd graph, or lie in host memory (`cpu`)."""
 _WITHOUT_GRAPH = ("argmax", "argmin", "argsort", "bincount", "bool", "dim", "eq", "ge", "gt", "le",
                   "long", "lt", "ne", "nonzero", "numel", "sign", "size")  # fmt: skip
 """Methods and functions whose results have no grad_fn."""
@@ -217,9 +217,10 @@ def _uses(node: ast.AST, names: set[str]) -> bool:
 
 
 def _loss(value: ast.expr) -> bool | None:
-    """Returns whether an expression is a loss that is a number; None if it is no loss.
+    """Returns True for a loss that is known to be a number, False for any other loss.
 
-    A function with "loss" or "entropy" in its name may return a loss for each sample.
+    Returns None for an expression that is no loss. A function with "loss", "entropy" or "criterion"
+    in its name may return a loss for each sample.
     """
     while isinstance(value, ast.BinOp):  # such as a loss divided by a number of parts
         value = value.left
@@ -288,7 +289,10 @@ def _in_parentheses(value: ast.expr) -> str:
 
 
 def _statement_with(statement: ast.stmt, value: ast.expr, methods: list[str]) -> str:
-    """Returns a statement's text, with calls of `methods` on the value that the statement keeps."""
+    """Returns the text of a statement that keeps a value, after applying `methods` to the value.
+
+    For example, `losses.append(loss)` becomes `losses.append(loss.item())`.
+    """
     if ".detach()" in ast.unparse(value):
         methods = [method for method in methods if method != "detach"]
     changed = value

@@ -1,6 +1,7 @@
-"""Names of functions and methods for which it is known what they do with a value.
+"""Names of functions, methods and modules, grouped by what they do with a value.
 
-`value_uses` treats a name that is in no list as a function that may need the value's graph.
+`value_uses` handles a few further functions itself. It assumes that any other function may need the
+value's graph.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ FOR_NUMBERS = frozenset(
     | {"add_scalars", "write", "set_postfix", "set_postfix_str", "set_description"}
     | {"dump", "dumps", "secho", "echo", "pprint"}
 )
-"""Functions that take a Python number as well as a tensor, and compute no gradients."""
+"""Functions that accept a Python number in place of a tensor, and compute no gradients."""
 
 NUMBER_MODULES = frozenset({"math", "statistics", "np", "numpy", "json"})
 """Modules whose functions take Python numbers, and keep no graph."""

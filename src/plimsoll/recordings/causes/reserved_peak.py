@@ -63,11 +63,12 @@ def reserved_peak(
 
 
 def _most_taken(blocks: Lifetimes, rounded: NDArray[np.uint64], event: int) -> int:
-    """Returns the most bytes that blocks took at once until reserved memory was at its peak.
+    """Returns the most bytes that blocks took at any time up to the peak of reserved memory.
 
-    The request that follows `event` counts, because the allocator reserves memory just before it
-    serves the request that needs the memory. Earlier times count too: if the last segment is small,
-    blocks may have needed more of the other segments before.
+    Reserved memory reaches this peak at `event`. The request that follows `event` counts too,
+    because the allocator reserves memory just before it serves the request that needs the memory.
+    The maximum may also lie at an earlier time: if the last segment is small, blocks may have taken
+    more of the other segments before.
     """
     served = int(blocks.start[blocks.start > event].min(initial=blocks.event_count))
     begin = np.maximum(blocks.start, 0)

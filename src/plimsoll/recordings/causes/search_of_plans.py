@@ -18,7 +18,7 @@ _FEWEST_ENDS = 3
 
 
 def search_of_plans(facts: Facts) -> Cause | None:
-    """Finds a search whose workspace adds a fifth or more of the first step's peak."""
+    """Finds a search of plans that makes up at least a fifth of the peak in the first step."""
     ends = facts.steps.boundaries
     if not facts.notes.searches or len(ends) < _FEWEST_ENDS or facts.event >= ends[1]:
         return None

@@ -182,7 +182,12 @@ class Variables:
         return False
 
     def _nodes(self, scope: ast.AST, name: str) -> Iterator[ast.AST]:
-        """Yields the nodes of a scope, except where the name is another variable."""
+        """Yields the nodes of a scope.
+
+        Leaves out functions, lambdas and comprehensions that have a variable of their own with this
+        name. Keeps the first iterable of such a comprehension, because Python evaluates it outside
+        the comprehension.
+        """
         pending = [scope]
         while pending:
             node = pending.pop()

@@ -102,11 +102,11 @@ def _most_varied(facts: Facts, calls: Sequence[_Call]) -> tuple[NDArray[np.int64
 
 
 def _outgrown(facts: Facts, calls: Sequence[_Call]) -> tuple[NDArray[np.int64], str | None]:
-    """Returns the sizes of a call that grow from pass to pass, and the call's line.
+    """Returns the sizes of a call whose requests grow from pass to pass, and the call's line.
 
-    Memory that was reserved for each smaller size is too small for the next. The result has no
-    sizes if these smaller sizes explain less than `_LEAST_OUTGROWN` of the excess, or if blocks
-    took half of the reserved memory.
+    Memory that was reserved for one size is too small for the next. The result has no sizes if no
+    call grows, if all sizes but the largest add up to less than `_LEAST_OUTGROWN` of the excess, or
+    if blocks took more than half of the reserved memory at once.
     """
     excess = facts.reserved.excess_bytes
     grown = [call for call in calls if (np.diff(call.sizes) >= 0).all()]

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 _LEAST_SHARE = 0.25
 _NEARLY_ALL = 0.6
-"""If this share of the recomputed memory is live at the peak, a checkpoint has the whole model.
+"""If this share of recomputed memory is live at the peak, one checkpoint covers the whole model.
 
-With a checkpoint around each layer, a smaller share is live.
+If each layer has a checkpoint of its own, a smaller share is live.
 """
 
 

@@ -5,10 +5,10 @@ that uses it is destroyed. As in CuPy's own pool, a block belongs to the stream 
 CuPy requests it. A program that uses the block on another stream has to synchronize the two
 streams.
 
-CuPy destroys a stream with the last reference to it. On each GPU, plimsoll therefore keeps
-references to the first 32 streams that request memory, and each of these streams reuses its own
-free memory. A program may make more streams, for example a new one for each step. plimsoll serves
-all later streams from idle memory, which `device_blocks` describes.
+CuPy destroys a stream when nothing refers to the stream any more. On each GPU, plimsoll therefore
+keeps references to the first 32 streams that request memory, and each of these streams reuses its
+own free memory. A program may make more streams, for example a new one for each step. plimsoll
+serves all later streams from idle memory, which `device_blocks` describes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Has the function that each `import torch` calls, through the entry point `torch.backends`.
+"""Defines the function that PyTorch calls at the end of each `import torch`.
 
-It imports nothing unless the environment asks for plimsoll, so that programs without plimsoll lose
-no time.
+PyTorch finds the function through plimsoll's entry point in the group `torch.backends`. The
+function imports nothing unless the environment asks for plimsoll, so that programs without plimsoll
+lose no time.
 """
 
 from __future__ import annotations

@@ -395,7 +395,10 @@ class Library:
         return str(self.lib.plimsoll_name(number).decode())
 
     def failure(self) -> tuple[str, int] | None:
-        """Returns message and call stack of a kernel's failed check; None if no check failed."""
+        """Returns the message of a kernel's failed check, and the number of the call stack.
+
+        Returns None if no check failed.
+        """
         stack = ctypes.c_uint32()
         why = self.lib.plimsoll_failure(ctypes.byref(stack))
         return None if why is None else (why.decode(), stack.value)

@@ -2,8 +2,8 @@
 
 On a machine with a GPU, PyTorch's allocator takes its segments from such a library, because the
 dynamic linker finds the library's functions before CUDA's. torch_memory_saver works like this. On
-simulated GPUs PyTorch's allocator calls the library's functions as well, and their calls of CUDA
-reach the simulated driver.
+simulated GPUs PyTorch's allocator calls the library's functions as well. The library's calls to
+CUDA reach the simulated driver.
 """
 
 from __future__ import annotations

@@ -209,7 +209,7 @@ class Simulation:
         """Sets a limit like torch.cuda.set_per_process_memory_fraction.
 
         Raises:
-            InputError: If `fraction` is not within 0 and 1.
+            InputError: If `fraction` is not between 0 and 1.
         """
         allocator = self.allocators[device]
         allocator.set_per_process_memory_fraction(fraction)

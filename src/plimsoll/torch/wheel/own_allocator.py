@@ -106,8 +106,8 @@ def build_ahead(*, is_asked_for: bool) -> None:
             library only for a CUDA build of PyTorch that plimsoll does not know.
 
     Raises:
-        InputError: If `is_asked_for`, as `build` raises it. Otherwise, if PyTorch is not installed,
-            or too old.
+        InputError: If `is_asked_for` is true and `build` raises it. Also if `is_asked_for` is false
+            and PyTorch is not installed, or too old.
     """
     if is_asked_for:
         build(_LIBRARY)

@@ -38,8 +38,9 @@
 // Each folder uses only those before it: books/ uses neither plan/ nor apply/. A request that no
 // free block can serve takes this way:
 //
-//   malloc: no free block -> Growth::serve -> plan_return: does all its memory return?
-//   -> queued work is looked at -> plan_growth -> Applier::apply -> Lending::lend
+//   malloc -> Growth::serve -> plan_return: can returning pieces fill the whole place?
+//   if not: Growth::look_at_queued_work -> plan_growth
+//   then: Applier::apply -> Lending::lend
 //
 // With a plan of the whole program (planning/program_plan.h) a large request lies where the plan
 // says. Each stream has an area, a range of addresses for planned requests only.

@@ -128,9 +128,9 @@ class HostPool {
     std::vector<std::pair<Driver*, Event>> events;
   };
   enum class Effort : std::uint8_t {
-    oldest,  // completes the frees from the oldest on, and stops at the first that is pending
-    all,     // completes every free that is not pending
-    wait,    // waits for pending frees, and completes all
+    oldest,  // completes the frees from the oldest on, and stops at the first that has to wait
+    all,     // completes every free that does not have to wait for queued work
+    wait,    // waits for the queued work, then does what `all` does
   };
 
   [[nodiscard]] std::optional<Address> take(Bytes size);

@@ -36,8 +36,8 @@ class BlockList {
     link(block->previous, front, block);
     return front;
   }
-  // Splits the bytes after the first `size` off a block, and returns them as a new block. The old
-  // block keeps the first bytes.
+  // Splits a block after its first `size` bytes. The block keeps these bytes. Returns the rest as a
+  // new block.
   Block* split_back(Block* block, Bytes size) {
     Block* const back = make_piece(*block, block->address + size, block->size - size);
     block->size = size;

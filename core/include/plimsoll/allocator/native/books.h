@@ -46,7 +46,7 @@ class Books {
   Books(Statistics& statistics, EventLog& log, const AllocatorConfig& config, TorchVersion version)
       : statistics_(statistics), log_(log), config_(config), version_(version) {}
 
-  // Returns the bytes that the allocator holds from the driver.
+  // Returns how many bytes of the driver's memory the allocator has.
   [[nodiscard]] Bytes reserved() const { return reserved_; }
   // Returns the call stack of the current request.
   [[nodiscard]] std::uint32_t context() const { return log_.context(); }

@@ -107,8 +107,8 @@ class NativeAllocator final : public Allocator {
   }
   // Returns whether the option throw_on_cudamalloc_oom rejects the request: a new segment would
   // exceed the configuration's memory fraction, even after `collected` bytes have gone back to the
-  // driver. Returns false if `exceeds_limit` is true. The allocator then returns cached memory to
-  // the driver and tries again. A rejected request fails at once.
+  // driver. A rejected request fails at once. Returns false if `exceeds_limit` is true: in that
+  // case the allocator returns cached memory to the driver, and tries again.
   [[nodiscard]] bool is_rejected(const NativeRequest& request, Bytes collected = 0) const;
 
   // Throws PyTorch's error for a request for which `is_rejected` is true. Like PyTorch, it records

@@ -116,9 +116,9 @@ Block* Growth::take_planned(const Request& request, const PlanFollower::Answer& 
 }
 
 // Maps free and new memory at the request's planned place and serves the request there; null if
-// that is not possible. If new memory is refused, the arena may take more pieces from other arenas.
-// Without these pieces, the request would fail here, and `grow` would serve it from the same pieces
-// outside the planned area.
+// that is not possible. If new memory is refused, renews the arena's allowance to take pieces from
+// other arenas, and tries again. If this function failed instead, `grow` would renew the allowance,
+// and would serve the request from the same pieces, but outside the planned area.
 Block* Growth::fill_planned(const Request& request, Address address) {
   MappedSpace& planned = request.arena().planned;
   const std::deque<Arena::Guard> givers = lock_givers(request.arena());
@@ -173,8 +173,8 @@ Block* Growth::grow(const Request& request, bool prefers_shared) {
 }
 
 // Serves the request from shared memory if the thread prefers shared memory. If this does not serve
-// the request and the policy is "spill", makes a block of the dedicated memory that is left, with
-// shared memory for the rest of the request.
+// the request and the policy is "spill", serves the request from both tiers: from dedicated memory
+// as far as there is room, and from shared memory for the rest.
 Block* Growth::grow_shared(const Request& request, bool prefers_shared) {
   if (prefers_shared) {
     if (Block* const block = grow_in(request.in(request.arena().shared))) return block;
@@ -204,7 +204,7 @@ Block* Growth::grow_in(const Request& request) {
         space, [&] { return plan_growth(arenas_, space, request.size, dedicated_room); });
     if (!plan || !plan->makes_memory()) return plan;
     // Whole free pieces are preferred to new memory, even if the driver still has free memory. So
-    // the allocator acts alike under any memory limit, until the limit refuses memory.
+    // the allocator's choices do not depend on the memory limit until the limit refuses memory.
     auto whole =
         with_addresses(space, [&] { return plan_whole_pieces(arenas_, space, request.size); });
     return whole ? std::move(whole) : std::move(plan);

@@ -66,8 +66,8 @@ class PlaceBuilder {
   }
 
   // Returns whether the piece of this retired block can return to the block's address. It cannot if
-  // the piece already serves the place, either at its present address, or at another old address
-  // that was added to the place earlier.
+  // the place gets the piece at another address: at the piece's present address, or at another of
+  // its old addresses, which was added to the place earlier.
   [[nodiscard]] bool can_return(const Block* retired) const {
     const Piece& piece = *retired->piece;
     const auto is_in_place = [&](Address address) {
@@ -163,7 +163,8 @@ std::vector<Cell> row_around(const Search& search, const Block* block) {
   return row;
 }
 
-// A block with which a place could begin or end, and a lower bound of this place's price.
+// A possible place. If `is_upwards`, the place begins where `block` begins; otherwise it ends where
+// `block` ends. `price` is a lower bound of the place's price.
 struct Candidate {
   const Block* block = nullptr;
   bool is_upwards = true;

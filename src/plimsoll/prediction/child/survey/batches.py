@@ -48,7 +48,7 @@ class Batches:
         sys.addaudithook(heard)
 
     def install(self, torch: ModuleType) -> None:
-        """Begins to observe loaders that are made."""
+        """Begins to observe new loaders."""
         kind = torch.utils.data.DataLoader
         make = kind.__init__
         note = self._watchers.guarded("the sizes of loaders' batches", self._note_loader)

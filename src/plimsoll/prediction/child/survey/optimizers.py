@@ -39,7 +39,7 @@ class Optimizers:
         self._optimizers: dict[int, _Optimizer] = {}
 
     def install(self, torch: ModuleType) -> None:
-        """Begins to observe optimizers that are made."""
+        """Begins to observe new optimizers."""
         base = torch.optim.Optimizer
         make = base.__init__
 
@@ -57,7 +57,7 @@ class Optimizers:
         )
 
     def note_step(self, optimizer: Any) -> None:
-        """Notes the begin of an optimizer's step."""
+        """Notes that an optimizer begins a step."""
         noted = self._optimizers.get(id(optimizer))
         if noted is None:
             return

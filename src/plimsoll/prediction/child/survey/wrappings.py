@@ -22,8 +22,8 @@ class Wrappings:
     """Observes every wrapping of a model.
 
     Args:
-        watchers: Catches errors in the observing code, so that the program does not see them.
-        any_optimizer: Returns whether an optimizer exists yet.
+        watchers: The object that keeps errors of the observing code from the program.
+        any_optimizer: A function that returns whether an optimizer exists yet.
     """
 
     def __init__(self, watchers: Watchers, any_optimizer: Callable[[], bool]) -> None:
@@ -32,7 +32,7 @@ class Wrappings:
         self._found: dict[Place | None, tuple[Any, bool]] = {}
 
     def install(self, torch: ModuleType) -> None:
-        """Begins to observe the wrappers that are made."""
+        """Begins to observe new wrappers."""
         base = torch.nn.Module
         make = base.__init__
 
@@ -46,8 +46,8 @@ class Wrappings:
         base.__init__ = standing_in(make, noted)
 
     def _note(self, module: Any) -> None:
-        # The wrapper of a whole model may then wrap the model's parts, from the same line. Only the
-        # first wrapper of a line counts.
+        # One line can make several wrappers: first that of the whole model, and then, from inside
+        # it, those of the model's parts. Only the first wrapper of a line counts.
         self._found.setdefault(innermost_place(), (module, not self._any_optimizer()))
 
     def uses(self) -> list[Wrapping]:

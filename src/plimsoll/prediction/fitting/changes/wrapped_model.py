@@ -19,10 +19,10 @@ FULLY_SHARDED = "FullyShardedDataParallel"
 
 
 def only_wrapping(survey: Survey, kind: str) -> Wrapping | None:
-    """Returns the wrapping of a script that has exactly one.
+    """Returns a script's only wrapping, if its kind is `kind`.
 
-    Returns None if the script has no wrapping or several, if the wrapping is of another kind, or if
-    no line of the script makes it.
+    Returns None if the script has no wrapping or several, if its wrapping has another kind, or if
+    no line of the script makes the wrapping.
     """
     if len(survey.wrappings) != 1:
         return None

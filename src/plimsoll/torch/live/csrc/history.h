@@ -105,8 +105,8 @@ class History {
     Placing& operator=(const Placing&) = delete;
 
     // Returns whether a block's event is about the prefix. `is_new` says whether the event is an
-    // allocation. Takes an allocation at any address but the constructor's for the prefix, and
-    // remembers the prefix's address.
+    // allocation. If a block is allocated at an address other than the constructor's, it is the
+    // prefix. The function then remembers this address, to recognise later events of the prefix.
     static bool is_prefix(uint64_t address, bool is_new);
 
    private:

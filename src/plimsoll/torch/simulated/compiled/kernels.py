@@ -234,8 +234,8 @@ class SimulatedKernel:
     def _registers(self) -> Registers:
         """The registers of a thread.
 
-        For most of Inductor's kernels, no decision depends on the number, so plimsoll assumes one.
-        It compiles any other kernel to learn the number.
+        For most of Inductor's kernels, no decision depends on the number of registers. For these
+        kernels, plimsoll uses `_ASSUMED`. plimsoll compiles any other kernel to learn the number.
         """
         function = self.src.fn
         is_fusion = self._template is not None and function.__name__ == _TRIED_FUSION
@@ -382,7 +382,10 @@ class SimulatedKernel:
 
 
 def _known_elements(tensor: Any) -> Any:
-    """Returns values as `asserted.Values` describes; None also for floats and complex numbers."""
+    """Returns a tensor's values as a flat array, as `asserted.Values` requires.
+
+    Returns None if the values are unknown, or are floating-point or complex numbers.
+    """
     import torch
 
     if not isinstance(tensor, torch.Tensor) or tensor.is_floating_point() or tensor.is_complex():

@@ -84,7 +84,7 @@ _OUTLIER_FEATURES = 0.001
 """The fraction of features with outliers: Dettmers et al., LLM.int8(), 2022."""
 _MOST_ELEMENT_BYTES = 4
 _NORESERVE = 0x4000
-"""Linux' MAP_NORESERVE; Python's `mmap` has the name only from 3.13 on."""
+"""Linux's MAP_NORESERVE. Python's `mmap` has this name only from Python 3.13 on."""
 
 
 def stand_in_for_its_library(module: ModuleType, execute: Callable[[], None]) -> None:

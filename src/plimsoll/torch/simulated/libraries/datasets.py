@@ -139,7 +139,7 @@ def _rows(features: Any, size: float) -> Any:
 
 
 def _texts_of(feature: Any) -> int:
-    """Returns the number of texts in a value of a feature, as if each list had two items."""
+    """Returns how many texts a feature's value has. Each list is assumed to have two items."""
     if isinstance(feature, dict):
         return sum(map(_texts_of, feature.values()))
     inner = getattr(feature, "feature", None)

@@ -1,8 +1,8 @@
 """Stands in for DeepGEMM's matrix products. The stand-ins use memory and time, but compute nothing.
 
 DeepGEMM's functions write to tensors that the caller made. According to the source of 2.1 they
-allocate only two things: a workspace for cuBLASLt, which is never freed; and a copy of the scales,
-if the kernels need another layout than the caller's.
+allocate only two things. One is a workspace for cuBLASLt, which is never freed. The other is a copy
+of the scales. It is made if the kernels cannot read the scales in the layout that the caller chose.
 """
 
 from __future__ import annotations

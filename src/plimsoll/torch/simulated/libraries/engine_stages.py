@@ -116,7 +116,9 @@ class EngineStages:
         setattr(owner, name, checked)
 
     def note_graphs(self, use: ServingUse, taken: int, device: int) -> None:
-        """Notes the memory of captured CUDA graphs, and the least and the most for a real GPU.
+        """Notes the memory that captured CUDA graphs took.
+
+        Also notes the least and the most memory that these graphs may take on a real GPU.
 
         Args:
             use: The `ServingUse` to fill in.

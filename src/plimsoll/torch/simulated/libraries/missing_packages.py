@@ -264,8 +264,7 @@ def _may_import(name: str, file: str, line: int) -> bool:
     A guard is code that can do without the import, such as the body of a `try` that catches its
     error (see `guarded_imports`). An import outside every guard gets the stand-in; if the stand-in
     lacks a name, an error says so. An import within a guard gets the stand-in only if the stand-in
-    has two groups of names: those that the file uses within this guard, and those that it uses
-    outside every guard.
+    has all names that the file uses within this guard or outside every guard.
     """
     uses = uses_in(file)
     guard = uses.guard_at(line)

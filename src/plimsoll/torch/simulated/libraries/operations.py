@@ -129,7 +129,10 @@ def _run(simulation: Simulation, op: Any, of: Operation, *args: Any, **kwargs: A
 
 
 def _caches(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
-    """Returns the arguments whose names contain "cache"; a kernel touches only few rows of them."""
+    """Returns the arguments whose names contain "cache".
+
+    A kernel reads or writes only a few rows of such an argument.
+    """
     given = {**dict(zip((a.name for a in op._schema.arguments), args, strict=False)), **kwargs}
     return [value for name, value in given.items() if "cache" in name]
 

@@ -112,7 +112,10 @@ class _Stages(EngineStages):
         self.staged(scheduler, "run_batch", None)
 
     def watch_sleep(self, module: ModuleType, execute: Callable[[], None]) -> None:
-        """Loads the module by which SGLang releases memory (`enable_memory_saver`) and resumes."""
+        """Loads the module that releases SGLang's memory and takes it again, and wraps its methods.
+
+        SGLang's option for this is `enable_memory_saver`.
+        """
         execute()
         EngineSleep(self).watch(
             module.SchedulerWeightUpdaterManager,

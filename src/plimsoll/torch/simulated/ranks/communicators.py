@@ -18,7 +18,7 @@ class Communicators:
     """All NCCL communicators of the process, and the memory that they take.
 
     Attributes:
-        most: The most memory that the communicators took of each device.
+        most: The peak of NCCL's memory, by device.
         is_extrapolated: Whether the memory of any communicator is extrapolated, not measured.
     """
 

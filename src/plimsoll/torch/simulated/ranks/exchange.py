@@ -55,13 +55,13 @@ class Group:
     name: str
     posted: int = 0
     read: set[int] = field(default_factory=set)
-    """The numbers above `all_read` of the meetings that this rank has already read."""
+    """The numbers of the meetings after `all_read` whose posts this rank has already read."""
     all_read: int = 0
     """The number of the first meeting whose posts this rank has not yet read."""
     read_by: dict[int, int] = field(default_factory=dict)
     """Maps a rank's place to the last known `all_read` of that rank."""
     kept: int = 0
-    """The first meeting whose post by this rank is still in the store."""
+    """The number of the first meeting for which the store still has this rank's post."""
     pieces: dict[int, int] = field(default_factory=dict)
     """Maps a meeting to how many pieces this rank's post has after the first (see posts.py)."""
     sent: dict[tuple[int, int], int] = field(default_factory=dict)
@@ -249,13 +249,14 @@ class Exchange:
                 return struct.pack("=Qq", meeting.header.series, int(group.rank == 0))
             sender, key = found
             meeting = _Meeting(group, meeting.header, b"", {sender: key}, sender, meeting.tag)
-        # No key: the sender is pretended, and no running rank sends a message to use instead.
+        # Without a key there is no message: no process runs for the sender, and no running rank's
+        # message can replace the sender's.
         if not meeting.keys:
             return struct.pack("=Qq", meeting.header.series, sender)
         ((place, (header, given, pieces)),) = self._read(meeting).items()
         check_agreement(group.name, {place: header, group.rank: meeting.header})
-        # If some ranks are pretended, the message stays in the store: it may also replace a message
-        # from a pretended rank.
+        # If some ranks of the group do not run, the message stays in the store. Then a rank may
+        # read it again, in place of a message from a rank that does not run.
         if len(group.present) == len(group.members):
             posts.remove(group.store, meeting.keys[place], pieces)
         return struct.pack("=QqQ", header.series, place, len(given)) + given

@@ -282,7 +282,7 @@ class Communicator:
 
 @dataclass
 class Process:
-    """The memory that NCCL takes of a card once in a process, for all communicators together."""
+    """The memory of a card that NCCL takes once per process. All communicators share it."""
 
     card: GpuProfile
 

@@ -26,7 +26,10 @@ def post(store: Any, key: str, message: bytes) -> int:
 
 
 def read(store: Any, keys: list[str]) -> list[tuple[bytes, int]]:
-    """Returns the messages under existing keys, each with the number of pieces after the first."""
+    """Returns the message under each key, and the number of the message's pieces after the first.
+
+    All keys must exist.
+    """
     # Each key is requested separately: an answer with many first pieces could be too large.
     return [_joined(store, key, store.get(key)) for key in keys]
 

@@ -43,8 +43,9 @@ def letter_of(sender: int, own: int, present: frozenset[int], size: int) -> tupl
     """Returns the sender and the receiver of the message that this rank reads.
 
     If the expected sender runs, this rank reads the expected message. If the expected sender is
-    pretended, this rank reads a running rank's message to a receiver that is equally far away.
-    Returns None if no other running rank has such a receiver.
+    pretended, this rank reads a message that another running rank sends over the same distance.
+    The distance is the receiver's place minus the sender's. Returns None if the group has no
+    receiver at this distance from another running rank.
 
     Args:
         sender: The sender of the expected message.

@@ -5,7 +5,7 @@ of csrc/collectives replaces the backends "nccl" and "gloo". It follows NCCL's r
 streams, and exchanges data with the other ranks through `exchange`.
 
 WORLD_SIZE may say that a job has several processes, although no launcher started this process. Then
-this process runs alone. The missing ranks are pretended: they do the same as this process.
+this process runs alone. plimsoll assumes that the missing ranks do the same as this process.
 """
 
 from __future__ import annotations

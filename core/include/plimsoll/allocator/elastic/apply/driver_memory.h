@@ -24,13 +24,13 @@ class DriverMemory {
  public:
   DriverMemory(Driver& driver, const Ledger& ledger) : driver_(driver), ledger_(ledger) {}
 
-  // Set the most bytes that may be reserved. Without a value, only the card or the host limits
-  // them.
+  // `set_limit` sets the most dedicated bytes that may be reserved, and `set_shared_limit` the most
+  // shared bytes. Without a value, the memory of the card or of the host is the only limit.
   void set_limit(std::optional<Bytes> limit) { limit_ = limit; }
   void set_shared_limit(std::optional<Bytes> limit) { shared_limit_ = limit; }
   [[nodiscard]] std::optional<Bytes> shared_limit() const { return shared_limit_; }
-  // Return how many more bytes each tier can get: what the driver has free, but no more than the
-  // tier's limit still allows.
+  // `dedicated_room` returns how many more dedicated bytes the driver and the limit allow, and
+  // `shared_room` how many more shared bytes.
   [[nodiscard]] Bytes dedicated_room() const;
   [[nodiscard]] Bytes shared_room() const;
   [[nodiscard]] bool limit_allows(Bytes dedicated) const {

@@ -70,7 +70,8 @@ class Growth {
   [[nodiscard]] Block* serve(const Request& request, bool prefers_shared);
 
  private:
-  // Each function that returns a Block* has lent this block to the program, or returns null.
+  // Each function that returns a Block* tries to lend a block to the program. It returns this
+  // block, or null if it lent none.
   Block* follow_plan(const Request& request);
   Block* grow(const Request& request, bool prefers_shared);
   Block* grow_in(const Request& request);

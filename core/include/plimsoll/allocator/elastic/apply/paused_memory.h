@@ -72,7 +72,8 @@ class PausedMemory {
   static constexpr Bytes kMostChunk = 128 * kMiB;
 
   using Batch = std::span<PausedPiece>;
-  struct Chunk {  // `size` bytes of the pool at `address` hold the backup from `offset` on
+  // A part of the backup. It begins at `offset` in the backup, and lies at `address` in the pool.
+  struct Chunk {
     Bytes offset = 0;
     Address address = 0;
     Bytes size = 0;
@@ -97,8 +98,8 @@ class PausedMemory {
   Driver& driver_;
   Backup backup_;
   std::vector<PausedPiece> pieces_;
-  // Hold the content if there is no store. The chunks are sorted by offset and cover the whole
-  // backup.
+  // The chunks hold the content if the backup has a pool but no store; otherwise there are none.
+  // The chunks are sorted by offset and cover the whole backup.
   std::vector<Chunk> chunks_;
 };
 

@@ -87,14 +87,14 @@ struct alignas(64) Arena {
   std::optional<Marker> marker;
 
   // An arena has an allowance of pieces that it may take from other arenas. A new arena's allowance
-  // is `kTakesAtFirst` pieces. Every `kFreesPerTake` frees add one piece to it. The unused part
-  // does not grow beyond `kTakesAtFirst` pieces.
+  // is `kTakesAtFirst` pieces. Every `kFreesPerTake` frees add one piece to the allowance. The
+  // unused part of the allowance does not grow beyond `kTakesAtFirst` pieces.
   static constexpr std::uint64_t kTakesAtFirst = 512;
   static constexpr std::uint64_t kFreesPerTake = 64;
-  // The used part of the allowance, in pieces. `count_taken` adds one piece. If `taken` is less
-  // than `age / kFreesPerTake`, `count_taken` first raises `taken` to that number, so that at most
-  // `kTakesAtFirst` pieces are unused. Growth sets `taken` to 0 when the driver or the limit
-  // refuses new memory.
+  // How many pieces of the allowance count as used. The allowance is
+  // `kTakesAtFirst + age / kFreesPerTake` pieces. `count_taken` counts one more piece as used. If
+  // more than `kTakesAtFirst` pieces are unused, it first counts the surplus as used. Growth sets
+  // `taken` to 0 when the driver or the limit refuses new memory.
   std::uint64_t taken = 0;
   void count_taken() { taken = std::max(taken, age / kFreesPerTake) + 1; }
 

@@ -153,9 +153,10 @@ class MappedSpace {
         most, [&](Bytes size, Address address) { found.push_back({address, size}); });
     return found;
   }
-  // Returns whether memory can return to the place `surely_expected(size)`. That place must have
-  // retired addresses, and all pieces that were there must still serve in this space. Returns false
-  // if no place is surely expected.
+  // Returns whether memory might return to the place `surely_expected(size)`. At least one retired
+  // block must overlap the place. The piece of each such block must exist and serve in this space.
+  // This function does not check whether these pieces are free. Returns false if no place is surely
+  // expected.
   [[nodiscard]] bool may_return(Bytes size) const;
   // Returns true if no block in use overlaps these addresses. A block that the program has freed
   // while other streams still use it counts as in use.
@@ -327,8 +328,9 @@ class MappedSpace {
   // Takes exactly this range out of the free block that contains it. The search for that block
   // begins at the block `first`. The returned block is not in `free_`.
   Block* take_out(Block* first, const AddressRange& range);
-  // Moves the piece that serves at `from` back to the retired address `to`, where it is still
-  // mapped. Retires the block `left`, where the piece served until now. Returns the block at `to`.
+  // Lets a piece serve at `to` again. Before the call, the piece serves at `from`, in the block
+  // `left`, and is still mapped at the retired address `to`. Retires `left`, and returns the block
+  // at `to`.
   Block* exchange(Mappings::iterator from, Mappings::iterator to, Block* left);
   void hold(Address address, std::unique_ptr<Piece> piece);
   void retire(Block* block);
@@ -353,8 +355,9 @@ class MappedSpace {
   std::vector<Block*> firsts_;  // the first block of each reservation
   BestFitIndex free_;           // exactly the free blocks
   Holes holes_;                 // exactly the holes
-  // Keyed by address, without overlaps. If a piece serves at the key, piece->space == this and
-  // piece->address == the key. Each retired block covers exactly one old mapping.
+  // The key is the first address of the mapping. Mappings do not overlap. If an entry has a piece
+  // that serves, piece->space == this and piece->address == the key. Each retired block covers
+  // exactly one old mapping.
   Mappings mappings_;
   std::size_t pieces_away_ = 0;                   // pieces with home != address
   std::size_t retired_count_ = 0;                 // number of retired blocks

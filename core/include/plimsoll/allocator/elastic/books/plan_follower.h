@@ -76,9 +76,9 @@ class PlanFollower {
 
   [[nodiscard]] bool is_followed() const { return !use_.dropped; }
   [[nodiscard]] const PlanUse& use() const { return use_; }
-  // Returns the most memory that the stream's large requests may need outside the area before they
-  // get free memory of the area. This is the memory that the plan itself places outside, plus the
-  // size of the area's top part (StreamPlan::top_of).
+  // Returns how many bytes the stream's large requests may need outside the area. If they need
+  // more, they also get free memory of the area. The result is the memory that the plan itself
+  // places outside, plus the size of the area's top part (StreamPlan::top_of).
   [[nodiscard]] Bytes most_outside() const { return most_outside_; }
   struct Answer {
     Address address = 0;   // 0: the plan has no place for the request

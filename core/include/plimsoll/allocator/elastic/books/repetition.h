@@ -38,8 +38,8 @@ class Repetition {
   // A past request is followed if the kContext requests before it have the same sizes as the latest
   // kContext requests.
   static constexpr std::size_t kContext = 7;
-  // If no past request has kContext equal sizes before it, kShortContext equal sizes are enough to
-  // follow a past request that is at least `kLeastStep` requests old.
+  // If kContext sizes match nowhere in the past, only kShortContext sizes are compared. Then a past
+  // request is followed only if it is at least kLeastStep requests old.
   static constexpr std::size_t kShortContext = 4;
   static constexpr std::size_t kLeastStep = 32;
 

@@ -4,8 +4,9 @@
 // - In a space that never splits blocks, all new memory of a gap is one piece.
 // - For a request of up to 1 MiB, each piece is one granule.
 // - In a planned area, each piece is half a part. planned_area.h says what the parts are.
-// - A gap that no free piece fills in part is one piece, if it is at most 1/32 of the arena's
-//   memory and at most 64 MiB. The next request of this size will take the whole piece.
+// - If no free piece fills a part of a gap, and the gap is at most 1/32 of the arena's memory and
+//   at most 64 MiB, one new piece fills the gap. The next request of this size will take the whole
+//   piece.
 // - In any other gap, each piece is half of the bytes that are still missing, within two bounds.
 //   The lower bound is 1/512 and the upper bound 1/64 of all reserved memory, or of the gap if the
 //   gap is larger. Both bounds are at least 2 MiB and at most 16 MiB. All these sizes are rounded

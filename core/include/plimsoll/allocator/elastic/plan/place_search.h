@@ -29,7 +29,7 @@ struct Gap {
 // A place where a request could lie, and the addresses that must get memory first.
 struct Place {
   AddressRange extent;
-  std::vector<Address> returned;  // retired addresses to which their pieces return
+  std::vector<Address> returned;  // addresses of the retired blocks whose pieces return
   std::vector<Address> cleared;   // addresses of the retired blocks to unmap; each overlaps a gap
   std::vector<Gap> gaps;
   Bytes price = 0;  // the price of mapping the gaps and unmapping `cleared`
@@ -69,8 +69,9 @@ class FreePieces {
 };
 
 // Returns the cheapest place for `size` bytes; nothing if no reservation has that many suitable
-// addresses in a row. A piece may return if it is in `free`. Addresses may be unmapped if they were
-// retired at `idle_age` or before. Without an `idle_age`, no addresses may be unmapped.
+// addresses in a row. Only pieces in `free` may return to their retired addresses. Only addresses
+// that were retired at `idle_age` or before may be unmapped. Without an `idle_age`, no addresses
+// may be unmapped.
 [[nodiscard]] std::optional<Place> find_place(const MappedSpace& space, Bytes size,
                                               const FreePieces& free = {},
                                               std::optional<std::uint64_t> idle_age = {});

@@ -65,15 +65,15 @@ struct Plan {
 // memory would then have to be mapped again.
 [[nodiscard]] bool gains_by_waiting(const MappedSpace& space, Bytes size);
 
-// Returns a plan that fills a place with pieces that return, other free pieces and new memory. The
-// place is where the previous step had the request, if little has to be mapped there; else it is
-// the cheapest one. If the space may use both tiers, at most `dedicated_room` bytes of the new
-// memory are dedicated; the rest is shared.
+// Returns a plan that fills a place with pieces that return, other free pieces and new memory. If
+// little has to be mapped at the request's place in the previous step, the plan fills that place.
+// Otherwise it fills the cheapest place. If the space may use both tiers, at most `dedicated_room`
+// bytes of the new memory are dedicated; the rest is shared.
 [[nodiscard]] Plan plan_growth(const Arenas& arenas, const MappedSpace& space, Bytes size,
                                Bytes dedicated_room);
-// Return a plan by which the request lies at `address`; nothing if that is not possible.
-// `plan_return_to` uses only memory that returns there. `plan_growth_at` also uses other free
-// pieces and new memory.
+// Both functions return a plan by which the request lies at `address`; nothing if that is not
+// possible. `plan_return_to` only lets pieces return to the place. `plan_growth_at` also maps other
+// free pieces and new memory there.
 [[nodiscard]] std::optional<Plan> plan_return_to(const MappedSpace& space, Bytes size,
                                                  Address address);
 [[nodiscard]] std::optional<Plan> plan_growth_at(const Arenas& arenas, const MappedSpace& space,

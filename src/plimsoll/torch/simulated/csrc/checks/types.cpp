@@ -26,7 +26,7 @@ enum class Types : std::uint8_t {
   floating,            // half, bfloat16, float, double
   floating_and_bytes,  // the same and uint8
   full_floating,       // float, double
-  solvable,            // float, double, and complex numbers of these
+  solvable,            // float, double, complex float, complex double
   integers,            // without bool
   integers_and_bool,
 };

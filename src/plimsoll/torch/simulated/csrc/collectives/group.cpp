@@ -440,7 +440,8 @@ SimulatedGroup::WorkPtr SimulatedGroup::allgather_into_tensor_coalesced(
   made.take = [outputs](const OfRanks& ranks, std::uint64_t series) {
     for (std::size_t i = 0; i < outputs.size(); ++i) {
       const std::vector<Given> given = of_place(ranks, i);
-      // NCCL copies the bytes. In another type, they are other values.
+      // NCCL copies the bytes without conversion. In an output of another type, the same bytes mean
+      // other values.
       if (given[0].type != outputs[i].scalar_type()) {
         take(outputs[i], any_values(outputs[i]), series_of(series, i));
         continue;
@@ -546,7 +547,8 @@ SimulatedGroup::WorkPtr SimulatedGroup::reduce_scatter_tensor_coalesced(
       for (const Given& given : of_place(ranks, i)) {
         parts.push_back(part_of(given, mine * count, count));
       }
-      // NCCL writes values of the input's type. In another type, their bytes are other values.
+      // NCCL writes values of the input's type. In an output of another type, the same bytes mean
+      // other values.
       const bool is_same_type = parts[0].type == outputs[i].scalar_type();
       take(outputs[i], is_same_type ? reduced(parts, how) : any_values(outputs[i]),
            series_of(series, static_cast<std::size_t>(mine)));
@@ -592,8 +594,8 @@ SimulatedGroup::WorkPtr SimulatedGroup::alltoall_base(Tensor& output, Tensor& in
   const bool is_whole = !is_even || input.numel() % getSize() == 0;
   TORCH_CHECK_VALUE(is_nccl_ || is_whole, "all_to_all_single: the ", input.numel(),
                     " elements do not divide equally among ", getSize(), " ranks");
-  // Without sizes, NCCL divides the input's bytes by the ranks. A part may then begin within an
-  // element.
+  // If the program gives no sizes, NCCL cuts the input's bytes into equal parts, one for each rank.
+  // A part may then begin in the middle of an element.
   const bool is_within = !is_whole && input.numel() > getSize();
   const std::vector<std::int64_t> taken = parts_of(is_even ? input : output, to_take, getSize());
   Collective made =

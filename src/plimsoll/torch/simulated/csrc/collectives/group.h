@@ -117,7 +117,7 @@ class SimulatedGroup final : public c10d::Backend {
   std::map<std::string, c10::Stream> streams_;
   std::deque<Running> running_;
   double watched_since_ns_;
-  at::Tensor barrier_;  // the successor keeps this tensor from one barrier to the next
+  at::Tensor barrier_;  // ProcessGroupNCCL's successor reuses this tensor for each barrier
   // The state between startCoalescing and endCoalescing.
   bool is_coalescing_ = false;
   bool is_coalesced_async_ = false;

@@ -28,7 +28,7 @@ struct Collective {
   std::vector<at::Tensor> outputs;
   std::vector<at::Tensor> gives;  // the tensors that this rank contributes; usually `inputs`
   std::function<void(const std::vector<std::vector<Given>>&, std::uint64_t series)> take;
-  double moved_bytes = 0;  // bytes that pass this rank's slowest link
+  double moved_bytes = 0;  // bytes that go over this rank's slowest link
 };
 
 // The tensors of a collective, whose memory must not be reused before the collective is done. Both

@@ -8,9 +8,9 @@ namespace plimsoll::simulated {
 // Counters in bytes. Python reads them too, and may place them in memory that several processes
 // share.
 struct HostAccount {
-  std::int64_t absent = 0;       // contents of large host tensors: absent in a simulation
+  std::int64_t absent = 0;       // contents of large host tensors; a simulation leaves them out
   std::int64_t most_absent = 0;  // the maximum of `absent` since the last read
-  std::int64_t extra = 0;        // values of device tensors: on the host only in a simulation
+  std::int64_t extra = 0;        // values of device tensors; a real run has them on the GPU
 };
 
 // Add `bytes` to the field `absent` or `extra`; `bytes` is negative when tensors are freed.

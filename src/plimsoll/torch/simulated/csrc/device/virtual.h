@@ -5,7 +5,7 @@
 // large host tensors therefore contain zeros, which take no memory until the program writes to
 // them. Operations on these tensors compute only shapes. Such a tensor carries the dispatch key
 // CustomRNGKeyId, which no version of PyTorch gives to a tensor. (The key Fake is meant for this
-// purpose, but PyTorch itself uses that key since 2.15.)
+// purpose, but PyTorch itself has used that key since 2.15.)
 #pragma once
 
 #include <ATen/core/Tensor.h>

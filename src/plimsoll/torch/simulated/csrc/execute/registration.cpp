@@ -86,8 +86,8 @@ bool is_python_kernel(const c10::OperatorHandle& op) {
 }
 
 // Collects operations that are registered after the call of `start`, for example by libraries that
-// the program imports later. PyTorch calls onOperatorRegistered when only an operation's schema is
-// registered; the operation's kernels are registered after that.
+// the program imports later. PyTorch calls onOperatorRegistered as soon as it has registered an
+// operation's schema, and registers the operation's kernels after that.
 class LateOperators final : public c10::OpRegistrationListener {
  public:
   void onOperatorRegistered(const c10::OperatorHandle& op) override {

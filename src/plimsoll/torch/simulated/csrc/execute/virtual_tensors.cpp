@@ -23,8 +23,8 @@ namespace {
 using at::Tensor;
 
 constexpr std::size_t kLeastBytes = std::size_t{1} << 20;
-// If a large host tensor gets contents, plimsoll charges the budget for values (values/budget.h)
-// this many operations for each element.
+// If a large host tensor gets contents, plimsoll takes this many operations for each element from
+// the budget for values (values/budget.h).
 constexpr double kPerElement = 100;
 // An integer tensor with fewer bytes than this always gets contents. Its elements are often indices
 // or counts, which programs read.

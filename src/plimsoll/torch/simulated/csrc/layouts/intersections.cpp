@@ -46,8 +46,9 @@ struct Search {
   Hash searched_hash;
 };
 
-// Chooses which tensor to search in, as PyTorch does. If exactly one tensor is coalesced, and so
-// already sorted, it is that tensor. Otherwise it is the tensor with more elements.
+// Chooses which tensor to search in, as PyTorch does. If exactly one tensor is coalesced, PyTorch
+// searches in that tensor, because it is already sorted. Otherwise PyTorch searches in the tensor
+// with more elements.
 Search choose(const Tensor& x, const Tensor& y, const Hash& x_hash) {
   // PyTorch divides the number of elements in the tensor to search in by the number of possible
   // coordinates. If the quotient exceeds this limit, PyTorch coalesces that tensor before the

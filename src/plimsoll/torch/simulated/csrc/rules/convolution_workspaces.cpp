@@ -157,16 +157,18 @@ const Neighbours& neighbours_of(const Convolution& call, Plan plan) {
   return found;
 }
 
-// Returns whether the call itself was measured. If so, it is the first of its neighbours. An entry
-// has one image side, one kernel size and one padding for all dimensions. If a call differs in
-// these from the entry, its operands mostly have other sizes, and the call counts as not measured.
+// Returns whether the call itself was measured. The measurement is then the first entry of `found`.
+// An entry has one image side, one kernel size and one padding for all dimensions. If a call
+// differs from the entry in these, the call's operands mostly have other sizes. The call then
+// counts as not measured.
 bool is_measured(const Convolution& call, const Neighbours& found) {
   return found.has_equal && operands_of(*found.entries[0]) == call.bytes;
 }
 
 // Returns the workspace of the weight's gradient by Winograd's algorithm F(3x3, 4x4). The kernel
-// transforms each 4 by 4 tile of the output's gradient, its part of the input, and the result into
-// 6 by 6 floats. 692 measured workspaces have exactly this size.
+// keeps three things as squares of 6 by 6 floats: each 4 by 4 tile of the output's gradient, the
+// part of the input that belongs to the tile, and the weight's gradient for each pair of channels.
+// 692 measured workspaces have exactly this size.
 double winograd_bytes(double batch, double channels, double out_channels, double tiles) {
   constexpr double kTransformed = 6 * 6 * sizeof(float);
   return kTransformed * (batch * tiles * (channels + out_channels) + channels * out_channels);
@@ -234,7 +236,8 @@ bool is_like(const Convolution& call, const Measured& entry) {
   const bool is_grouped = call.groups != 1 && call.groups < call.channels;
   const bool has_like_groups =
       is_grouped ? call.groups == entry.groups : (call.groups == 1) == (entry.groups == 1);
-  // An entry with an eighth of the channels, or eight times as many, shows another algorithm.
+  // If one convolution has more than eight times as many channels as the other, cuDNN probably
+  // chooses different algorithms for them.
   constexpr double kMostDoublings = 3;
   const bool has_near_channels = ratio(call.channels, entry.channels) <= kMostDoublings &&
                                  ratio(call.out_channels, entry.out_channels) <= kMostDoublings;
@@ -245,8 +248,9 @@ bool is_like(const Convolution& call, const Measured& entry) {
 }
 
 // Returns the factor by which the largest padding of channels enlarges an operand. cuDNN pads the
-// channels of each group: an H200 pads groups of 5, 10 and 20 channels to 8, 16 and 32 channels. In
-// the tables, only float32 pads the single channels of depthwise convolutions.
+// channels of each group: an H200 pads groups of 5, 10 and 20 channels to 8, 16 and 32 channels. A
+// group of a depthwise convolution has a single channel. In the tables, cuDNN pads it only if the
+// type is float32.
 double largest_padding(const Convolution& call, double channels) {
   constexpr double kStep = 8;
   const double of_group = channels / static_cast<double>(call.groups);
@@ -307,7 +311,7 @@ UncertainMemory convolution_workspace(const Convolution& of, Pass pass, Plan pla
   // the workspaces that were measured for the first plan.
   if (plan == Plan::fastest) include(neighbours_of(of, Plan::first));
   // cuDNN often takes Winograd's algorithm for floats. The most similar entries may show another
-  // one, because no convolution with many and odd channels was measured.
+  // algorithm, because no convolution with an odd number of input channels above 3 was measured.
   if (pass == Pass::weight_gradient && of.type == 0 && !of.channels_last && suits_winograd(of)) {
     const double bytes = winograd_bytes(of.batch, of.channels, of.out_channels, of.tiles);
     memory.most = std::max(memory.most, static_cast<std::uint64_t>(bytes));

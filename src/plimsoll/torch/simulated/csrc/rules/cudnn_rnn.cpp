@@ -37,8 +37,9 @@ std::size_t packed_numbers(const Network& net) {
   return net.packed_tokens * width * net.hidden + (net.projection != 0 ? 8 * states : 0);
 }
 
-// Returns the bytes of the masks of dropout: one mask between two layers, with one bit per number.
-// The bits of a step and sequence fill whole words. A packed sequence has bits for its padding too.
+// Returns the bytes of the dropout masks. There is one mask between two layers, with one bit for
+// each number. For each step of each sequence, the bits are padded to whole words of 32 bits. A
+// packed sequence has bits for its padding too.
 std::size_t mask_bytes(const Network& net) {
   if (!net.drops) return 0;
   const std::size_t row = round_up(net.directions * net.hidden, 32) / 8;

@@ -34,7 +34,8 @@ const KernelTime* find_time(const std::string& name) {
   return found == times->end() ? nullptr : found->second;
 }
 
-// Returns how many numbers a tensor has in memory. A number that a stride of 0 repeats counts once.
+// Returns how many numbers a tensor has in memory. A dimension with stride 0 repeats the same
+// numbers, which count once.
 double numbers_of(const Tensor& tensor) {
   double numbers = 1;
   for (std::int64_t i = 0; i < tensor.dim(); ++i) {

@@ -8,7 +8,7 @@
 namespace plimsoll::simulated {
 namespace {
 
-// The assumed chance that two numbers are equal if one or both may be no integers.
+// The assumed chance that two numbers are equal, unless both are known to be integers.
 constexpr double kHardlyEqual = 1e-12;
 
 // Returns the chance that a standard normal number is below `value`.
@@ -67,8 +67,8 @@ std::optional<double> less_by_bounds(const Description& one, const Description& 
 
 // If `is_first`, returns the chance that an element of `of` is less than `number`; otherwise the
 // chance that the element is greater. With `or_equal`, an equal element counts too. Leaves out the
-// atoms of `of`: the numbers that have a chance of their own, such as the zeros of a mask. Unless
-// `are_integers` is true, assumes that no other element equals a bound.
+// atoms of `of`: the numbers that have a chance of their own, such as the zeros of a mask. If
+// `are_integers` is false, assumes that all other elements lie strictly between the bounds of `of`.
 Chance less_of_rest(Description of, double number, bool is_first, bool are_integers,
                     bool or_equal) {
   of.atoms = {};
@@ -139,8 +139,8 @@ Chance chance_of_equal(const Description& one, const Description& other, c10::Sc
   const double hit = !is_whole(one) || !is_whole(other) ? kHardlyEqual
                      : std::isfinite(values)            ? 1 / values
                                                         : 0.5;
-  // If some pairs are equal atoms, plimsoll counts only these pairs. It assumes that the numbers of
-  // all other pairs differ, although whole numbers may be equal by chance.
+  // If some pairs consist of two equal atoms, plimsoll counts only these pairs. It assumes that the
+  // numbers of all other pairs differ, although whole numbers may be equal by chance.
   if (chance.share > 0) return chance;
   return {std::clamp((1 - pairs) * hit, kHardlyEqual, 1 - kHardlyEqual),
           is_random_pair(one, other)};

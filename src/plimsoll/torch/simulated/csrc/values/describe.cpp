@@ -75,10 +75,10 @@ void describe_origin(const Operands& of, const Written& written, Known& known) {
   if (kept.is_known()) {
     const Origin& mask = replaced->mask;
     const Origin fresh = operand_origin(of, replaced->fresh);
-    // If the new elements are newly drawn, the mask's condition is settled (origin.h): from now on,
-    // at most the replaced share of the elements can meet the condition. If the new elements are
-    // constants, or were computed from the old elements, every new element may meet the condition
-    // again. Then the condition is not settled.
+    // If the new elements are newly drawn, the mask's condition is settled (origin.h). Only the new
+    // elements can meet the condition then, and they are the fraction `replaced->share` of all
+    // elements. If the new elements are constants, or were computed from the old elements, every
+    // new element may meet the condition again. Then the condition is not settled.
     const bool is_drawn_anew = fresh.is_known() && !fresh.is_of(kept);
     known.origin = kept.with_replaced(
         replaced->share,

@@ -30,16 +30,18 @@ Origin origin_of(const at::Tensor& tensor);
 // it returns what is known of them.
 Description spread_of(const at::Tensor& tensor);
 
-// Returns whether a computation can read a tensor: its elements have values, or are few enough to
-// be drawn.
+// Returns whether a computation can read a tensor: its elements have values, or are so few that
+// plimsoll can draw values for them.
 bool can_be_read(const at::Tensor& tensor);
-// Returns a tensor's elements as a read-only host tensor. Elements without values are drawn. If
-// there are too many elements to draw, the function returns an undefined tensor.
+// Returns a tensor's elements as a read-only host tensor. For elements that have no values, the
+// function draws values. If there are too many elements to draw, the function returns an undefined
+// tensor.
 at::Tensor read_values(const at::Tensor& tensor);
 // Returns a host tensor through which the tensor's elements can be written. The host tensor shares
 // the memory in which plimsoll keeps the values; plimsoll allocates this memory if there is none.
-// If `is_overwritten` is false, elements without values are drawn first. If there are too many
-// elements to draw, or the budget of host memory is used up, returns an undefined tensor.
+// If `is_overwritten` is false, the function first draws values for elements that have none. If
+// there are too many elements to draw, or the budget of host memory is used up, the function
+// returns an undefined tensor.
 at::Tensor writable_values(const at::Tensor& tensor, bool is_overwritten);
 
 // Notes that the tensor's elements just got new values, and where these come from.

@@ -28,10 +28,12 @@ struct Origin {
   // partly replaced elements keeps its `way` and gets a new `state`.
   std::uint64_t way = 0;
   std::uint64_t state = 0;
-  std::uint64_t ancestors = 0;  // a bit for each way the tensor depends on; ways may share bits
-  bool is_turned = false;       // the tensor is the negation of the truth values that `way` names
-  bool is_places = false;       // the tensor has the indices where the condition `way` is true
-  double open = 1;              // at most this share of elements still meets a settled condition
+  // The set of the `way` numbers of this tensor and of the tensors from which its elements were
+  // computed. Each number sets one of the 64 bits; several numbers may set the same bit.
+  std::uint64_t ancestors = 0;
+  bool is_turned = false;  // the tensor is the negation of the truth values that `way` names
+  bool is_places = false;  // the tensor has the indices where the condition `way` is true
+  double open = 1;         // an upper bound of the share of elements that meet a settled condition
   std::array<Settled, 2> settled{};  // the oldest first, then free places
 
   [[nodiscard]] bool is_known() const { return way != 0; }
@@ -40,8 +42,9 @@ struct Origin {
   // If `settled` is full, drops its oldest condition. A rejection loop tests the newest
   // condition again, so that one must stay.
   void settle(const Settled& condition);
-  // Returns the origin after `share` of the tensor's elements were replaced. `condition` is settled
-  // now, unless its way is unknown. The new elements may meet every other settled condition.
+  // Returns the origin after the fraction `share` of the tensor's elements was replaced. The new
+  // origin notes `condition` as settled, unless its `way` is 0. The new elements may meet the other
+  // settled conditions again, so the shares of these conditions rise.
   [[nodiscard]] Origin with_replaced(double share, const Settled& condition) const;
 };
 

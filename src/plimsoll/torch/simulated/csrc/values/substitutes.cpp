@@ -197,7 +197,7 @@ void embedding_bag(const Call& call, torch::jit::Stack& stack) {
   stack.at(1) = steps.cumsum(0, offsets.scalar_type()).narrow(0, 0, count);
 }
 
-// --- numbers that a GPU computes and the host refuses --------------------------------------------
+// --- operations that succeed on a GPU and fail on the host ---------------------------------------
 
 // Returns what a GPU computes when it divides integers by zero: all bits are set. If a 64-bit
 // dividend fits into an unsigned 32-bit number, only the lower 32 bits are set (measured on an

@@ -44,8 +44,8 @@ struct Place {
   // two numbers.
   std::array<std::uint64_t, 2> live_bytes{};
   double open = 1;  // Origin::open of the value at the last read
-  // The last read's tensor: the number of its allocation, the size of its storage, and its offset
-  // in the storage.
+  // These describe the tensor of the last read: the number of its allocation, the size of its
+  // storage, and its offset in the storage.
   std::uint64_t serial = 0;
   std::size_t bytes = 0;
   std::int64_t offset = 0;

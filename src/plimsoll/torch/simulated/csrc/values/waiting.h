@@ -6,8 +6,8 @@
 // healthy run: a loss falls, a residual shrinks, a condition becomes true. Values that plimsoll has
 // computed never change in this way. Two kinds of loops do not count as waiting. The first kind
 // reads further along a tensor at each step, or reads a list that gets shorter. The second kind is
-// a rejection loop. It replaces the elements that meet a condition by new random ones, and each
-// time fewer elements meet it.
+// a rejection loop. Each round draws new random values for the elements that meet a condition.
+// After each round, fewer elements meet the condition.
 #pragma once
 
 #include <ATen/core/Tensor.h>

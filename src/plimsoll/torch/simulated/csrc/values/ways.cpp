@@ -20,9 +20,10 @@ std::uint64_t number_of(double value) {
   return bits;
 }
 
-// Expresses an operator by the operator `name`, so that equivalent conditions get the same origin.
-// The operands of `name` are negated if `turns_operands`, and its result if `is_turned`. For
-// example, `a and b` becomes `not (not a or not b)`, where both fields are true.
+// Describes how plimsoll rewrites an operator as the operator `name`, so that equivalent conditions
+// get the same origin. If `turns_operands`, the operands are negated. If `is_turned`, the result is
+// negated. For example, `a and b` becomes `not (not a or not b)`: `name` is "logical_or", and both
+// other fields are true.
 struct Condition {
   std::string_view name;
   bool turns_operands = false;

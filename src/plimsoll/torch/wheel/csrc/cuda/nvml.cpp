@@ -6,9 +6,9 @@
 
 #include "cuda/gpus.h"
 
-// The functions of NVIDIA's management library that PyTorch calls when it words an out-of-memory
-// error. They return how much of the GPU's memory this process uses. PyTorch opens the library by
-// name.
+// Replaces NVML, NVIDIA's management library. PyTorch opens NVML by name, and calls these functions
+// when it writes the text of an out-of-memory error. From them PyTorch learns how much of the GPU's
+// memory this process uses.
 
 #pragma GCC visibility push(default)
 
