@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+from importlib import import_module
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ import plimsoll
 from plimsoll import InputError, SimulatedGpu, _core
 from plimsoll.base.telemetry.exit_summaries import make_summary
 from plimsoll.base.telemetry.nvml import Nvml
+from plimsoll.base.torch_environment import WITHOUT_CACHE
 from plimsoll.base.units import GiB, MiB
 from plimsoll.engine.plans.plan_file import write_plan
 from plimsoll.engine.plans.program_plan import MadeFor, Plan, RankPlan
@@ -307,3 +309,22 @@ class TestAccount:
         assert done.stderr.startswith(
             "plimsoll: rank 3, GPU 0, PyTorch's allocator: peak allocated"
         )
+
+
+@pytest.mark.parametrize(("value", "is_told"), [("1", True), ("0", False), ("", False)])
+def test_a_forbidden_cache_is_told_once(
+    value: str,
+    is_told: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    session = import_module("plimsoll.torch.session.install")
+    monkeypatch.setenv("PYTORCH_NO_CUDA_MEMORY_CACHING", value)
+    monkeypatch.setattr(session, "_check_pytorch", lambda: None)
+    monkeypatch.setattr(session, "put_in_place", lambda *_, **__: None)
+    monkeypatch.setattr(session, "EngineCounters", lambda _: None)
+    monkeypatch.setattr(session, "_publish_once_cuda_runs", lambda *_: None)
+    monkeypatch.setattr(session, "serve_libraries", lambda *_: None)
+    session.install()
+    told = f"plimsoll: {WITHOUT_CACHE}; plimsoll's allocator serves none\n"
+    assert capsys.readouterr().err == (told if is_told else "")

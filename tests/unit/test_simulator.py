@@ -294,7 +294,7 @@ def test_memory_that_the_driver_does_not_take_back_at_once_is_not_lost(
 # --- bad input -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("size", [0, -1, "12 parsecs", "", "-3MiB", 2**62])
+@pytest.mark.parametrize("size", [-1, "0MiB", "12 parsecs", "", "-3MiB", 2**62])
 def test_a_size_that_is_none_is_refused(allocator: Allocator, size: int | str) -> None:
     with pytest.raises(InputError):
         allocator.malloc(size)
@@ -303,11 +303,20 @@ def test_a_size_that_is_none_is_refused(allocator: Allocator, size: int | str) -
 def test_what_is_not_allocated_cannot_be_freed_or_recorded(allocator: Allocator) -> None:
     block = allocator.malloc(1)
     allocator.free(block)
-    for address in (block, block + 512, 0, -5):
+    for address in (block, block + 512, -5):
         with pytest.raises(InputError, match="is not allocated"):
             allocator.free(address)
         with pytest.raises(InputError, match="is not allocated"):
             allocator.record_stream(address, 1)
+
+
+def test_nothing_takes_no_block(allocator: Allocator) -> None:
+    before = allocator.memory_stats()
+    address = allocator.malloc(0)
+    assert address == 0  # as of torch.empty(0, device="cuda")
+    allocator.record_stream(address, 1)
+    allocator.free(address)
+    assert allocator.memory_stats() == before
 
 
 def test_the_allocators_of_the_engine_are_those_of_the_type() -> None:

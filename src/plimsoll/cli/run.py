@@ -16,6 +16,7 @@ from plimsoll.base.endings import check_new_recording
 from plimsoll.base.errors import InputError
 from plimsoll.base.files import check_can_be_made, check_is_new
 from plimsoll.base.script_file import script_file
+from plimsoll.base.telemetry.exit_summaries import FIRST_PROCESS
 from plimsoll.cli import options
 from plimsoll.engine.real_gpus import count_gpus
 
@@ -100,8 +101,9 @@ def run(
     """Run a script with plimsoll's allocator, or on a simulated card.
 
     Everything after SCRIPT goes to the script. When the script ends, plimsoll prints to stderr how
-    much memory each process used on each GPU. The exit status is that of the script, or 2 if the
-    script cannot start.
+    much memory each process used on each GPU. On a simulated card plimsoll makes up values that
+    would take long to compute; a last line then says where the script read one. The exit status is
+    that of the script, or 2 if the script cannot start.
     """
     own = arguments or []
     if own[:1] == ["--"]:
@@ -133,7 +135,10 @@ def run(
         dedicated=dedicated, shared=shared, **simulation,
     )  # fmt: skip
     request = chosen.request(script, own, is_module=module)
-    become(replace(request, summary=_summary(json)))
+    setup = request.setup
+    if setup.values == "automatic":  # the script runs for the sake of what it prints
+        setup = replace(setup, values="generous")
+    become(replace(request, setup=setup, summary=_summary(json)))
 
 
 def _check_place(script: str, own: list[str], *, is_module: bool) -> None:
@@ -243,6 +248,7 @@ def _run_live(
     environment = dict(os.environ)
     environment["PLIMSOLL_ALLOCATOR"] = allocator
     environment["PLIMSOLL_REPORT"] = _summary(json)
+    environment[FIRST_PROCESS] = str(os.getpid())  # the script's process keeps the id
     environment["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "1"
     environment |= {f"PLIMSOLL_{key}": value for key, value in tiers.items() if value is not None}
     environment |= {f"PLIMSOLL_{key}": "1" for key, wanted in libraries.items() if wanted}

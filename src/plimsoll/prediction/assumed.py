@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from plimsoll.torch.simulated.library import READS_WITHOUT_CONTENTS
+
 LETS_GO_LATER = "the host's pace decides when a collective releases its tensors"
 """The assumption about when NCCL's watchdog frees tensors.
 
@@ -15,8 +17,16 @@ ANY_ADDRESSES = "the driver's addresses decide which of equally large free block
 """The assumption for a job if the job's reserved memory depends on the order of addresses."""
 READS_UNKNOWN = "plimsoll made up the values that the script reads here, such as a printed loss"
 READS_RANDOM = "the random numbers that the script reads here differ from a real GPU's"
-READS = (READS_UNKNOWN, READS_RANDOM)
-"""The assumptions about values that a script reads. They must equal kReads… in runtime.h."""
+COMPUTES_WITHOUT_CONTENTS = (
+    "plimsoll keeps no contents of large host tensors, and made up this result of them"
+)
+MADE_UP_READS = (READS_UNKNOWN, READS_WITHOUT_CONTENTS, COMPUTES_WITHOUT_CONTENTS)
+"""The assumptions about made-up values that a script reads, or computes on the host."""
+READS = (*MADE_UP_READS, READS_RANDOM)
+"""The assumptions about values that a script reads.
+
+They must equal kReads… and kComputesWithoutContents in runtime.h.
+"""
 TAKEN_AS_FINITE = "the scaler skips no step here, although a new one often skips its first"
 """The assumption that a gradient scaler skips no step. It equals kTakenAsFinite in runtime.h."""
 FETCHED = "plimsoll downloaded this into the hub's cache, without weights, because it was missing"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, get_args
 from plimsoll import _core
 from plimsoll.base.errors import InputError
 from plimsoll.base.script_file import script_file
+from plimsoll.base.torch_environment import NO_CACHING, is_caching_forbidden
 from plimsoll.base.units import format_size, parse_memory
 from plimsoll.engine.gpus.profiles import gpu_profile
 from plimsoll.engine.plans.plan_file import read_plan
@@ -100,7 +101,7 @@ class Options:
                 gpus=(self.gpu,) * gpus,
                 driver=driver,
                 conf=self._checked_conf(),
-                allocator="native" if wheel else self.allocator,  # type: ignore[arg-type]
+                allocator="native" if wheel else self._used_allocator(),  # type: ignore[arg-type]
                 wheel=wheel,
                 plan=plan,
                 policy=policy,
@@ -122,8 +123,12 @@ class Options:
             runs_distinct=shape.ranks == DISTINCT,
         )
 
+    def _used_allocator(self) -> str:
+        """Returns the allocator that PyTorch uses under the present environment."""
+        return "uncached" if is_caching_forbidden() else self.allocator
+
     def _takes_wheel(self) -> bool:
-        if self.allocator == "wheel":
+        if self._used_allocator() == "wheel":
             require_cuda_build()
             return True
         _check_name("allocator", self.allocator, get_args(SimulatedAllocatorName))
@@ -132,6 +137,8 @@ class Options:
     def _checked_plan(self) -> str | None:
         if self.plan is None:
             return None
+        if is_caching_forbidden():
+            raise InputError(f"{NO_CACHING}=1 leaves no request that could follow a plan: unset it")
         require_elastic(self.allocator)
         read_plan(self.plan)  # an invalid plan raises an error here, before the first run
         return str(Path(self.plan).absolute())
@@ -180,7 +187,7 @@ class Options:
                 raise InputError("the wddm driver spills by itself; strict is for the linux driver")
             return "wddm", "spill"
         if tiers.policy == "spill":
-            return "linux" if self.allocator == "elastic" else "wddm", "spill"
+            return "linux" if self._used_allocator() == "elastic" else "wddm", "spill"
         return "linux", "strict"
 
     def _host_memory(self, tiers: Tiers, policy: SpillPolicyName) -> int | None:

@@ -5,6 +5,7 @@ The environment variable PLIMSOLL_REPORT asks for this report. `plimsoll run` se
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import sys
 from dataclasses import asdict, dataclass
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from plimsoll.base.telemetry.peak_resets import TorchPeaks
+
+FIRST_PROCESS = "PLIMSOLL_FIRST_PROCESS"
+"""The environment variable with the process id of the script that `plimsoll run` runs."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +44,7 @@ class ExitSummary:
             GPU uses. It holds blocks that did not fit on the card, or that the program placed in
             host memory.
         card_peak_bytes: The most memory of the card in use by all processes together.
+        card_processes: How many of the program's processes used the card so far.
         peak_pinned_bytes: The most page-locked memory that PyTorch's host allocator held, for all
             GPUs of the process.
         torch_peak_reserved_bytes: The most that PyTorch's own allocator would have reserved. If
@@ -47,6 +52,9 @@ class ExitSummary:
         torch_num_ooms: How often PyTorch's own allocator would have run out of memory.
         plan: A line that says how far the allocator followed its plan, or why it dropped the plan;
             None without a plan.
+        made_up_reads: How many places of the script read values that plimsoll made up, as far as
+            this process ran them. Always 0 on a real GPU.
+        first_made_up_read: The first of these places, as "train.py:9 log"; None if there is none.
     """
 
     allocator: str
@@ -57,14 +65,17 @@ class ExitSummary:
     peak_reserved_bytes: int
     peak_shared_bytes: int = 0
     card_peak_bytes: int | None = None
+    card_processes: int | None = None
     peak_pinned_bytes: int | None = None
     torch_peak_reserved_bytes: int | None = None
     torch_num_ooms: int | None = None
     plan: str | None = None
+    made_up_reads: int = 0
+    first_made_up_read: str | None = None
 
     def line(self) -> str:
         """Returns the summary as the line that people read."""
-        where = "" if self.rank is None else f"rank {self.rank}, "
+        where = named_process(self.rank)
         allocator = "PyTorch's" if self.allocator == "torch" else f"the {self.allocator}"
         text = (
             f"{where}GPU {self.device}, {allocator} allocator: "
@@ -75,6 +86,8 @@ class ExitSummary:
             text += f", in shared memory {format_size(self.peak_shared_bytes)}"
         if self.card_peak_bytes is not None:
             text += f", in use on the card {format_size(self.card_peak_bytes)}"
+            if (self.card_processes or 1) > 1:
+                text += f" (by {self.card_processes} processes)"
         if self.peak_pinned_bytes:
             text += f"; page-locked host memory {format_size(self.peak_pinned_bytes)}"
         text += self._with_torch()
@@ -91,15 +104,32 @@ class ExitSummary:
         return f"; PyTorch's allocator would have run out of memory, with {reserved} reserved"
 
 
-def report_at_exit(read: Callable[[], Iterable[ExitSummary]], to: str) -> None:
+def named_process(rank: int | None) -> str:
+    """Returns the beginning of a line about this process: its rank, or its process id.
+
+    Returns "" for the process that runs the script itself, unless it has a rank.
+    """
+    if rank is not None:
+        return f"rank {rank}, "
+    first = os.environ.get(FIRST_PROCESS, str(os.getpid()))
+    is_first = first == str(os.getpid()) and multiprocessing.parent_process() is None
+    return "" if is_first else f"process {os.getpid()}, "
+
+
+def report_at_exit(
+    read: Callable[[], Iterable[ExitSummary]],
+    to: str,
+    notes: Callable[[], Iterable[str]] = tuple,
+) -> None:
     """Makes this process, even a `multiprocessing` child, write its summaries when it ends.
 
     Args:
         read: Returns the summaries.
         to: "1" prints each summary as a line of text on stderr. Any other value is the path of a
             file, to which each summary is appended as a line of JSON.
+        notes: Returns lines to print on stderr after the summaries, whatever `to` is.
     """
-    Finalize(None, _write, (read, to), exitpriority=0)
+    Finalize(None, _write, (read, to, notes), exitpriority=0)
 
 
 def make_summary(allocator: str, device: int, figures: dict[str, Any]) -> ExitSummary:
@@ -120,6 +150,7 @@ def make_summary(allocator: str, device: int, figures: dict[str, Any]) -> ExitSu
         peak_reserved_bytes=figures["peak_reserved_bytes"],
         peak_shared_bytes=figures.get("peak_shared_reserved_bytes", 0),
         card_peak_bytes=figures.get("card_peak_bytes"),
+        card_processes=figures.get("card_processes"),
         peak_pinned_bytes=figures.get("peak_pinned_bytes"),
         torch_peak_reserved_bytes=figures.get("torch_peak_reserved_bytes")
         if is_torch_known
@@ -148,12 +179,20 @@ def torch_summaries(peaks: TorchPeaks) -> list[ExitSummary]:
     return summaries
 
 
-def _write(read: Callable[[], Iterable[ExitSummary]], to: str) -> None:
+def _write(
+    read: Callable[[], Iterable[ExitSummary]], to: str, notes: Callable[[], Iterable[str]]
+) -> None:
     summaries = list(read())
     if to == "1":
         for summary in summaries:
             print(f"plimsoll: {summary.line()}", file=sys.stderr)
-        return
+    else:
+        _append(summaries, to)
+    for note in notes():
+        print(f"plimsoll: {note}", file=sys.stderr)
+
+
+def _append(summaries: Iterable[ExitSummary], to: str) -> None:
     try:
         with Path(to).open("a") as file:  # several processes may end, and append, at the same time
             for summary in summaries:

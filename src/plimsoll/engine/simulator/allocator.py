@@ -160,11 +160,15 @@ class Allocator:
     def malloc(self, size: int | str, *, stream: int = 0) -> int:
         """Allocates memory for work on `stream` and returns its address.
 
+        A request of 0 bytes takes no block and returns 0, like that of an empty tensor in PyTorch.
+
         Raises:
             OutOfMemoryError: If neither the cache nor the driver has enough memory. The allocator's
                 state is then unchanged.
-            InputError: If `size` is not above zero.
+            InputError: If `size` is negative, or not a size.
         """
+        if size == 0:
+            return 0
         size_bytes = parse_size(size)
         self._note_stack()
         try:
@@ -181,20 +185,26 @@ class Allocator:
             ) from None
 
     def free(self, address: int) -> None:
-        """Returns memory to the allocator.
+        """Returns memory to the allocator. Address 0, that of 0 bytes, needs no return.
 
         Raises:
             InputError: If there is no allocation at this address.
         """
+        if address == 0:
+            return
         self._note_stack()
         self._known(self.engine.free, address)
 
     def record_stream(self, address: int, stream: int) -> None:
         """Notes that `stream` uses the memory: after `free`, reuse waits for that stream's work.
 
+        Does nothing for address 0, that of 0 bytes.
+
         Raises:
             InputError: If there is no allocation at this address.
         """
+        if address == 0:
+            return
         self._known(self.engine.record_stream, address, stream)
 
     def block_size(self, address: int) -> int:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from plimsoll import _core
+from plimsoll.base.torch_environment import WITHOUT_CACHE
 from plimsoll.engine.gpus.profiles import gpu_profiles
 from plimsoll.engine.replays.replay import replay
 from plimsoll.prediction.assumed import (
@@ -129,7 +130,7 @@ def _prediction(
         script=request.title,
         gpu=profile.name,
         driver=setup.driver,
-        allocator=setup.allocator,
+        allocator=simulation.allocator,
         policy=setup.policy or "strict",
         conf=simulation.allocators[device].conf,
         torch=".".join(map(str, simulation.version)),
@@ -293,6 +294,8 @@ def _assumptions(simulation: Simulation, *, depends_on: Collection[str]) -> list
         entry[2] = max(entry[2], assumption.bytes)
     if simulation.has_own_allocator:
         merged[_allocator_used(), "PyTorch"] = [None, 1, 0]
+    if simulation.is_caching_forbidden:
+        merged[WITHOUT_CACHE, "PyTorch"] = [None, 1, 0]
     if simulation.communicators.is_extrapolated:
         merged[EXTRAPOLATED_NCCL, "NCCL"] = [None, 1, 0]
     whose = "NCCL" if simulation.communicators.most else "record_stream"

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from plimsoll.base.files import NewFile
+from plimsoll.base.telemetry.exit_summaries import FIRST_PROCESS
 from plimsoll.prediction.child import processes, script_run
 from plimsoll.prediction.child.answer import make_report
 from plimsoll.prediction.child.at_exit import begin_summarized, summary_at_exit
@@ -33,6 +34,7 @@ from plimsoll.prediction.child.ranks import pretend_to_be_one, run_ranks
 from plimsoll.prediction.child.stops import Stops
 from plimsoll.prediction.child.survey.job_survey import join_surveys
 from plimsoll.prediction.child.survey.surveyor import Surveyor
+from plimsoll.prediction.trials.temporary_folder import folder_of_this_process
 from plimsoll.torch.session.environment import watch_if_asked
 from plimsoll.torch.session.record import record
 from plimsoll.torch.session.simulate import simulate
@@ -67,9 +69,12 @@ class AsItIs:
         if summary is None:
             simulate(self.simulation, self._install)
         else:
-            values = {"setup": asdict(self.simulation.setup), "to": summary}
+            os.environ[FIRST_PROCESS] = str(os.getpid())
+            folder = folder_of_this_process()
+            cards = None if folder is None else str(folder)
+            values = {"setup": asdict(self.simulation.setup), "to": summary, "cards": cards}
             simulate(self.simulation, self._install, begin_summarized, values)
-            summary_at_exit(self.simulation, self._high_water, summary)
+            summary_at_exit(self.simulation, self._high_water, summary, cards)
         self._bound()
 
     def execute(self) -> BaseException | None:

@@ -10,6 +10,7 @@ import tempfile
 import threading
 from contextlib import contextmanager, suppress
 from functools import cache
+from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,6 +39,23 @@ def temporary_folder() -> Iterator[Path]:
         with interrupts_held():
             folder.cleanup()
             os.close(lock)
+
+
+def folder_of_this_process() -> Path | None:
+    """Makes a folder that this process removes when it ends; None if no file can be written.
+
+    If the process is killed, the next trial removes the folder. Processes that this one forks do
+    not remove it.
+    """
+    try:
+        _sweep_once(tempfile.gettempdir())
+        folder = Path(tempfile.mkdtemp(prefix=_PREFIX)).resolve()
+        own(folder)
+    except OSError:
+        return None
+    # A negative priority comes after `multiprocessing` has waited for its children.
+    Finalize(None, shutil.rmtree, (folder,), {"ignore_errors": True}, exitpriority=-1)
+    return folder
 
 
 def own(folder: Path) -> int:

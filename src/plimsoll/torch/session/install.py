@@ -16,6 +16,7 @@ from plimsoll.base.telemetry.exit_summaries import report_at_exit, torch_summari
 from plimsoll.base.telemetry.peak_resets import TorchPeaks
 from plimsoll.base.telemetry.publisher import publish
 from plimsoll.base.telemetry.torch_counters import EngineCounters, TorchCounters
+from plimsoll.base.torch_environment import WITHOUT_CACHE, is_caching_forbidden
 from plimsoll.engine.current import current_engines
 from plimsoll.engine.protocol import LiveAllocatorName
 from plimsoll.engine.real_gpus import count_gpus
@@ -165,6 +166,7 @@ def install_from_environment() -> None:
             plan = os.environ.get("PLIMSOLL_PLAN") or None
             _install(name, None, tiers, asked, plan=plan)  # type: ignore[arg-type]
             return
+        _tell_of_forbidden_cache()
         _publish_once_cuda_runs(TorchCounters(), torch_snapshot)
         if to := _report():
             peaks = TorchPeaks(torch)
@@ -195,6 +197,8 @@ def _install(
     to = _report()
     was_there, was_under_pytorch = is_installed(), is_under_pytorch()
     check_libraries(libraries)  # first, so that a refusal changes nothing
+    if under_pytorch and not was_under_pytorch:
+        _tell_of_forbidden_cache()
     engines = put_in_place(
         allocator, conf, tiers, plan=plan, keeps_summary=bool(to), under_pytorch=under_pytorch
     )
@@ -205,6 +209,12 @@ def _install(
     if under_pytorch and not was_under_pytorch:
         _publish_once_cuda_runs(EngineCounters(engines), memory_snapshot)
     serve_libraries(libraries, engines)
+
+
+def _tell_of_forbidden_cache() -> None:
+    """Warns if the environment makes PyTorch pass every allocator by."""
+    if is_caching_forbidden():
+        print(f"plimsoll: {WITHOUT_CACHE}; plimsoll's allocator serves none", file=sys.stderr)
 
 
 def _publish_once_cuda_runs(source: CounterSource, snapshot: Callable[[], dict[str, Any]]) -> None:

@@ -65,7 +65,10 @@ class _Allocators:
             allocator.empty_cache()
 
     def statistics(self, index: int) -> dict[str, Any]:
-        return _nested(self.of(index).memory_stats())
+        statistics = self.of(index).memory_stats()
+        if self.simulation.is_caching_forbidden:  # PyTorch's allocator serves no request
+            statistics = dict.fromkeys(statistics, 0)
+        return _nested(statistics)
 
     def reset_peak(self, index: int) -> None:
         self.of(index).reset_peak_memory_stats()
@@ -121,10 +124,13 @@ class _RawBlocks:
     def allocate(self, size: int, stream: int) -> int:
         device = int(self._simulation.library.lib.plimsoll_current_device())
         address = self._simulation.allocators[device].malloc(size, stream=stream)
-        self._devices[address] = device
+        if address != 0:  # 0 is the address of 0 bytes
+            self._devices[address] = device
         return address
 
     def free(self, address: int) -> None:
+        if address == 0:
+            return
         self._simulation.allocators[self._devices.pop(address)].free(address)
 
 

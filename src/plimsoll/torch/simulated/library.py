@@ -63,9 +63,14 @@ UNDECIDED_CHECK = (
     "plimsoll assumes that this kernel's check passes: it did not compute the checked data"
 )
 """The report's text for a check of unknown data (kUndecidedCheck of csrc/device/runtime.h)."""
+READS_WITHOUT_CONTENTS = "plimsoll keeps no contents of large host tensors; the script read zeros"
+"""The report's text for a read of a host tensor without contents.
+
+It is kReadsWithoutContents of csrc/device/runtime.h.
+"""
 DEVICE_ASSERT = "CUDA error: device-side assert triggered"
 """CUDA's error if a kernel's check fails (kDeviceAssert of csrc/device/runtime.h)."""
-VALUES = ("automatic", "real", "none")
+VALUES = ("automatic", "real", "none", "generous")
 """The names of the settings that decide which values plimsoll computes.
 
 A setting's index is its number in C++ (Values of csrc/values/budget.h).

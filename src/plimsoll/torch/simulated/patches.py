@@ -12,6 +12,7 @@ from plimsoll.torch.simulated.compiled.settings import triton_version
 from plimsoll.torch.simulated.compiled.without_triton import compile_without_triton
 from plimsoll.torch.simulated.legacy_types import add_legacy_types
 from plimsoll.torch.simulated.libraries.loading import watch_loading
+from plimsoll.torch.simulated.library import READS_WITHOUT_CONTENTS
 from plimsoll.torch.simulated.pluggable import load_own_allocators
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ def patch(torch: ModuleType, simulation: Simulation) -> None:
     fit_compiler(torch, simulation)
     _patch_storage(torch)
     _patch_host_tensors(torch)
+    _note_host_reads(torch)
     _patch_autograd(torch, simulation)
     watch_loading(torch, simulation)
     load_own_allocators(torch.cuda.memory)
@@ -116,6 +118,25 @@ def _patch_host_tensors(torch: ModuleType) -> None:
     torch.Tensor.new_tensor = makes_like(torch.Tensor.new_tensor)
     for kind in (torch.Tensor, torch.nn.Parameter):
         ForkingPickler.register(kind, reduce)
+
+
+def _note_host_reads(torch: ModuleType) -> None:
+    """Lets `Tensor.numpy` and `Tensor.tolist` tell the report if a tensor has no contents.
+
+    PyTorch reads the tensor's memory there without an operation that plimsoll sees.
+    """
+
+    def noted(read: Any) -> Any:
+        @functools.wraps(read)
+        def read_and_note(self: Any, *args: Any, **kwargs: Any) -> Any:
+            if _is_virtual(self):
+                torch.ops.plimsoll.assume(f"Tensor.{read.__name__}", READS_WITHOUT_CONTENTS)
+            return read(self, *args, **kwargs)
+
+        return read_and_note
+
+    torch.Tensor.numpy = noted(torch.Tensor.numpy)
+    torch.Tensor.tolist = noted(torch.Tensor.tolist)
 
 
 def stack_virtual_batches(module: ModuleType, execute: Callable[[], None]) -> None:

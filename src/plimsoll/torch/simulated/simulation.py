@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from plimsoll import _core
 from plimsoll.base.errors import InputError, OutOfMemoryError
 from plimsoll.base.telemetry.job import rank_of_process
+from plimsoll.base.torch_environment import is_caching_forbidden
 from plimsoll.base.watchers import Watchers
 from plimsoll.engine.gpus.card_files import CONTEXT_PARTS
 from plimsoll.engine.gpus.recorded_card import card_entry
@@ -85,6 +86,8 @@ class Simulation:
         replaced_allocation: The allocator of a preloaded library (preloaded.py); None without one.
         give_up: Called with the reason when other ranks of the job should stop waiting for this
             rank.
+        is_caching_forbidden: Whether PYTORCH_NO_CUDA_MEMORY_CACHING forbids the cache, so that the
+            allocator is "uncached" and PyTorch's own statistics count nothing.
     """
 
     def __init__(self, setup: Setup, lib: ctypes.CDLL | None = None) -> None:
@@ -112,6 +115,7 @@ class Simulation:
         self._card_file: Callable[[int], str] | None = None
         self.contexts: set[int] = set()
         self.loaded: list[list[str]] = [[] for _ in profiles]
+        self.is_caching_forbidden = False
         self.keeps_history = False
         self.is_over = False
         self.is_initialized = False
@@ -129,6 +133,7 @@ class Simulation:
         self.out_of_memory_observers: list[Callable[[int, int, int, int], object]] = []
         self._takes_environment = not setup.conf
         self._history = 0
+        self._keeps_lines = False
         self._events: _core.EventBuffer | None = None
         self._after_import: list[Callable[[], None]] = []
         self._on_first_use: list[Callable[[], None]] = []
@@ -302,11 +307,15 @@ class Simulation:
         return False
 
     def read_environment(self) -> None:
-        """Applies the environment's allocator settings once, unless `Setup.conf` is set.
+        """Applies the environment's allocator settings once.
+
+        `Setup.conf` takes the place of the settings in PYTORCH_CUDA_ALLOC_CONF.
 
         Raises:
             InputError: If the settings are invalid.
         """
+        if not self.is_caching_forbidden and is_caching_forbidden():
+            self.is_caching_forbidden = self.take_allocator("uncached")
         if not self._takes_environment:
             return
         self._takes_environment = False
@@ -355,6 +364,16 @@ class Simulation:
         self.is_observed = True
         self._keep_history(_ALL_EVENTS)
 
+    def keep_lines_of_assumptions(self) -> None:
+        """Notes the program's lines of assumptions from now on, also if no events are recorded."""
+        self._keeps_lines = True
+        self._record(sites=False, stacks=False)
+
+    def _record(self, *, sites: bool, stacks: bool) -> None:
+        """Sets whether the library notes the sites of requests, and whether their call stacks."""
+        for_assumptions = self._keeps_lines and not sites
+        self.library.lib.plimsoll_record(int(sites), int(stacks or for_assumptions))
+
     def after_import(self, action: Callable[[], None]) -> None:
         """Calls `action` when PyTorch has been imported; immediately if it is imported already."""
         if "torch" in sys.modules:
@@ -372,7 +391,7 @@ class Simulation:
         for allocator in self.allocators:
             allocator.engine.record(buffer)
         if not self.is_observed and not self.keeps_history:
-            self.library.lib.plimsoll_record(int(stacks), int(stacks))
+            self._record(sites=stacks, stacks=stacks)
 
     def is_forked(self) -> bool:
         """Returns whether this process may not use CUDA: its parent used CUDA before the fork."""
@@ -496,7 +515,7 @@ class Simulation:
         if self.is_observed:
             return  # the recording for the report continues, and contains all that is needed
         if self._events is None:
-            self.library.lib.plimsoll_record(int(self.keeps_history), int(context is not None))
+            self._record(sites=self.keeps_history, stacks=context is not None)
         self._keep_history(min(max_entries, _ALL_EVENTS) if enabled == "all" else 0)
 
     def _keep_history(self, max_entries: int) -> None:

@@ -136,6 +136,10 @@ struct UncertainMemory {
 // Texts of assumptions, as the report prints them.
 constexpr std::string_view kReadsUnknown =
     "plimsoll made up the values that the script reads here, such as a printed loss";
+constexpr std::string_view kReadsWithoutContents =
+    "plimsoll keeps no contents of large host tensors; the script read zeros";
+constexpr std::string_view kComputesWithoutContents =
+    "plimsoll keeps no contents of large host tensors, and made up this result of them";
 constexpr std::string_view kMappedUnknown =
     "this kernel wrote to host memory; plimsoll left the old values there";
 constexpr std::string_view kReadsRandom =

@@ -23,9 +23,6 @@ namespace {
 using at::Tensor;
 
 constexpr std::size_t kLeastBytes = std::size_t{1} << 20;
-// If a large host tensor gets contents, plimsoll takes this many operations for each element from
-// the budget for values (values/budget.h).
-constexpr double kPerElement = 100;
 // An integer tensor with fewer bytes than this always gets contents. Its elements are often indices
 // or counts, which programs read.
 constexpr std::size_t kLeastIntegerBytes = std::size_t{256} << 20;
@@ -94,7 +91,8 @@ std::optional<Place> place_of(std::size_t elements, c10::ScalarType type, bool p
   if (pinned || bytes < (is_integer ? kLeastIntegerBytes : kLeastBytes)) return std::nullopt;
   Budget& budget = Budget::instance();
   if (budget.has_bytes(bytes) &&
-      budget.take_operations(kPerElement * static_cast<double>(elements)) &&
+      budget.take_operations(budget.operations_per_host_element() *
+                             static_cast<double>(elements)) &&
       budget.take_bytes(bytes)) {
     return Place{budgeted_allocator(), kHost};
   }
@@ -137,12 +135,15 @@ bool has_device_tensor(const c10::IValue& value) {
   return false;
 }
 
-// Makes a result for an operation that is not computed.
-Tensor unknown_like(const Tensor& shape) {
+// Makes a result for an operation that is not computed. A result with contents is made up; the
+// report says so, because PyTorch, and not plimsoll, serves the program's later reads of it.
+Tensor unknown_like(const Tensor& shape, std::uint32_t operation) {
   if (!shape.defined() || !shape.is_meta()) return shape;
   Tensor made = at::empty_strided(shape.sizes(), shape.strides(),
                                   shape.options().device(c10::DeviceType::CPU));
-  if (!is_virtual(made)) fill_unknown(made);
+  if (is_virtual(made)) return made;
+  fill_unknown(made);
+  runtime().assume(operation, kComputesWithoutContents);
   return made;
 }
 
@@ -159,7 +160,8 @@ void finish(const Call& call, torch::jit::Stack& stack) {
       }
       stack.push_back(target);
     } else if (i < call.shapes().size()) {
-      stack.push_back(map_tensors(shape, unknown_like));
+      stack.push_back(map_tensors(
+          shape, [&](const Tensor& each) { return unknown_like(each, call.info().name); }));
     }
   }
 }
@@ -173,8 +175,7 @@ void run_virtual(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
   const bool reads = info.has(kReadByHost);
   const bool on_device = std::any_of(arguments.begin(), arguments.end(), has_device_tensor);
   if (reads) {
-    runtime().assume(info.name,
-                     "plimsoll keeps no contents of large host tensors; the script read zeros");
+    runtime().assume(info.name, kReadsWithoutContents);
   }
   const auto below = keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kVirtualKey);
   if (info.is_view() || !computes || reads || info.has(kMovesStorage) || on_device) {

@@ -55,6 +55,7 @@ class HostSeedScope {
 struct Arguments {
   bool can_be_read = false;
   Source worst = Source::computed;  // the least certain source of all arguments that are read
+  bool reads_device = false;        // whether the call reads a device tensor
 };
 
 // Returns whether an operation like addmv has beta = 0 and so does not read the added operand.
@@ -77,6 +78,7 @@ Arguments look_at_arguments(const Call& call) {
       if (!is_simulated(tensor) || !arguments.can_be_read) return;
       any_device = true;
       if (is_overwritten) return;
+      arguments.reads_device = true;
       arguments.can_be_read = can_be_read(tensor);
       arguments.worst = std::max(arguments.worst, source_of(tensor));
     });
@@ -352,7 +354,13 @@ void compute_values(const Call& call) {
       known.empty() ? note_values(tensor, source) : note_values(tensor, source, known[i]);
     }
   } else {
-    note(*written, known.empty() ? describe(call, *written) : known);
+    if (known.empty()) known = describe(call, *written);
+    // Without operands on the device, the program itself wrote a constant, as by torch.full.
+    for (Known& each : known) {
+      each.description.is_given |=
+          !arguments.reads_device && !is_random && each.description.is_constant();
+    }
+    note(*written, known);
   }
 }
 

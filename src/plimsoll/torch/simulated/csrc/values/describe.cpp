@@ -109,6 +109,7 @@ Known describe_written(const Call& call, const Written& written) {
   } catch (const c10::Error&) {  // the rule was not made for this overload
     return known;
   }
+  known.description.is_given = keeps_elements(call) && operands.known(0).description.is_given;
   if (rule != kAny && keeps_elements(call) &&
       operands.tensor(0).strides() == written.tensor.strides()) {
     const Known source = operands.known(0);

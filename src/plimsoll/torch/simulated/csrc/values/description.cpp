@@ -155,6 +155,7 @@ Description join(const Description& one, const Description& other, double share)
   both.low = std::min(one.low, other.low);
   both.high = std::max(one.high, other.high);
   both.is_finite = one.is_finite && other.is_finite;
+  both.is_given = one.is_given && other.is_given;
   const auto is_whole = [](const Description& of) {
     return of.is_whole || (of.is_constant() && of.low == std::trunc(of.low));
   };

@@ -54,7 +54,10 @@ struct Description {
   bool is_finite = true;         // false only if the program itself passed infinity or NaN
   bool is_whole = false;         // the numbers are whole, even if their type allows fractions
   bool reaches_bounds = false;   // some element equals `low`, and some element `high`
-  std::array<Atom, 2> atoms{};   // only for numbers, not for truth values
+  // The program itself wrote the constant, so a GPU has the same number. Other constants are right
+  // only in a healthy run: x - x is no zero if x is infinite.
+  bool is_given = false;
+  std::array<Atom, 2> atoms{};  // only for numbers, not for truth values
 
   [[nodiscard]] bool is_constant() const { return low == high; }
   // Returns whether the numbers come from a random generator and so do not depend on data.
