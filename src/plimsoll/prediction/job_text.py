@@ -48,7 +48,8 @@ def rate_text(samples_per_second: float, world_size: int) -> str:
     rate = f"{samples_per_second:,.0f} samples/s"
     if world_size == 1:
         return rate
-    each = f"{samples_per_second / world_size:,.0f} on each"
+    of_rank = samples_per_second / world_size
+    each = f"{of_rank:,.{0 if of_rank >= 10 else 1}f} samples/s on each"
     return f"{rate} on all {world_size} ranks, if each has samples of its own ({each})"
 
 

@@ -36,6 +36,11 @@ _WORKED_OUT = (
 _Number = TypeVar("_Number", int, float)
 
 
+FEWEST_STEPS = 3
+"""A step's time needs at least this many steps.
+
+The first step is not timed, because it does work that later steps do not.
+"""
 INTERRUPTED = "interrupted"
 """The reason why a run or a search ended if the user interrupted it."""
 
@@ -150,6 +155,10 @@ class StepTime:
             steps are not counted.
         seconds_range: The range in which the time of a step on a real GPU is expected to lie.
         compute_seconds: The part in which kernels run.
+        communicating_seconds: The part in which only collectives run, or collectives and copies.
+        collectives_seconds: The time of all collectives, including those that run beside kernels.
+        network_gbit_per_s: The network rate that plimsoll assumes for each GPU, if collectives
+            cross from machine to machine in the step; else None.
         copies_seconds: The part in which only copies run, between host and devices or among
             devices.
         waiting_seconds: The part in which the GPU waits for the host to queue operations. Other
@@ -167,6 +176,9 @@ class StepTime:
     seconds: float
     seconds_range: tuple[float, float]
     compute_seconds: float
+    communicating_seconds: float
+    collectives_seconds: float
+    network_gbit_per_s: int | None
     copies_seconds: float
     waiting_seconds: float
     host_seconds: float

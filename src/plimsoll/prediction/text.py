@@ -36,6 +36,7 @@ from plimsoll.prediction.caveats import (
 from plimsoll.prediction.gpu_rows import gpu_rows
 from plimsoll.prediction.job_text import card_of, is_job, job_verdict, rate_text, shared_card_rows
 from plimsoll.prediction.little_room import context_doubt, spare_caveats, spare_words
+from plimsoll.prediction.parts import FEWEST_STEPS
 from plimsoll.prediction.serving_text import serving_lines, serving_verdict, serving_why
 from plimsoll.prediction.step_growth import STEPS, growth_bytes, steady_from
 from plimsoll.prediction.trials.written import shown
@@ -439,6 +440,8 @@ def _fewer_steps(p: PredictionParts) -> Iterator[str]:
 def _time(p: PredictionParts) -> Iterator[str]:
     step = p.step
     if step is None:
+        if 0 < len(p.step_peaks_bytes) < FEWEST_STEPS and p.fits:
+            yield f"The time of a step is not known: it needs {FEWEST_STEPS} steps of an optimizer."
         return
     low, high = map(format_seconds, step.seconds_range)
     rate = p.samples_per_second
@@ -449,11 +452,17 @@ def _time(p: PredictionParts) -> Iterator[str]:
     yield f"A {step.what} takes about {about} ({low} to {high}){samples}; estimated{scaled}:"
     for name, seconds in (
         ("computing", step.compute_seconds),
+        ("communicating only", step.communicating_seconds),
         ("copying only", step.copies_seconds),
         ("waiting for the host", step.waiting_seconds),
     ):
         if seconds >= _LEAST_SECONDS:
             yield f"  {name:20} {format_seconds(seconds):>9}"
+    if step.network_gbit_per_s is not None:
+        yield (
+            f"All collectives take {format_seconds(step.collectives_seconds)}, partly beside "
+            f"kernels. plimsoll assumes {step.network_gbit_per_s} Gbit/s of network for each GPU."
+        )
     if not step.lines:
         return
     count = format_count(step.kernels, "operation")

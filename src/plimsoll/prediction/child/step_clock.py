@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from plimsoll.prediction.child.planned_steps import planned_steps
 from plimsoll.prediction.child.sample_count import SampleCount, batch_of
-from plimsoll.prediction.parts import LineTime, StepTime
+from plimsoll.prediction.parts import FEWEST_STEPS, LineTime, StepTime
 from plimsoll.torch.simulated.chips import chip_of
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 _LINES = 10
 _FEWEST_TIMED = 2
 _SECONDS_BETWEEN_LOOKS = 2
-_FEWEST_ENDS = 3  # the first step is not timed, because it does work that later steps do not
 _MOST_KEPT = 64  # only the latest steps are kept; they show the usual time
 # Measured time divided by simulated time lies in these ranges (docs/predict.md). The first is for
 # GPU work on chips whose kernels were measured, the second for GPU work on other chips, and the
@@ -35,6 +34,9 @@ _MOST_KEPT = 64  # only the latest steps are kept; they show the usual time
 _OF_MEASURED = (0.88, 1.3)
 _OF_OTHERS = (0.7, 1.5)
 _OF_HOSTS = (0.6, 1.6)
+# As above, for collectives on one machine and for those across machines. The second is a guess.
+_OF_COLLECTIVES = (0.7, 1.5)
+_OF_NETWORKS = (0.6, 2.5)
 
 
 @dataclass(frozen=True)
@@ -218,19 +220,30 @@ class StepClock:
         seconds = usual.on_device_ns(device) * 1e-9
         busy = min(seconds, taken(lambda clock: clock.busy_ns))
         compute = min(busy, taken(lambda clock: clock.compute_ns))
+        communicating = max(0.0, min(busy, taken(lambda clock: clock.no_copies_ns)) - compute)
+        collectives = taken(lambda clock: clock.collective_ns)
+        crosses_network = taken(lambda clock: clock.network_ns) > 0
         host = taken(lambda clock: clock.host_ns)
         chip = chip_of(self._simulation.profiles[device].compute_capability)
         low, high = _OF_MEASURED if chip.has_measured_times else _OF_OTHERS
+        of_collectives = _OF_NETWORKS if crosses_network else _OF_COLLECTIVES
+        alone = [
+            max(0.0, collectives * factor - (collectives - communicating))
+            for factor in of_collectives
+        ]
         samples = usual.samples
         return StepTime(
             what=steps.what,
             seconds=seconds,
             seconds_range=(
-                min(seconds, max(busy * low, host * _OF_HOSTS[0])),
-                max(seconds, busy * high, host * _OF_HOSTS[1]),
+                min(seconds, max((busy - communicating) * low + alone[0], host * _OF_HOSTS[0])),
+                max(seconds, (busy - communicating) * high + alone[1], host * _OF_HOSTS[1]),
             ),
             compute_seconds=compute,
-            copies_seconds=busy - compute,
+            communicating_seconds=communicating,
+            collectives_seconds=collectives,
+            network_gbit_per_s=chip.network_gbit_per_s if crosses_network else None,
+            copies_seconds=busy - compute - communicating,
             waiting_seconds=seconds - busy,
             host_seconds=host,
             kernels=end.clocks[device].kernels - begin.clocks[device].kernels,
@@ -240,11 +253,11 @@ class StepClock:
 
     def _steady(self) -> _Steps | None:
         # Optimizers may alternate, so use the steps of the optimizer with the fewest steps.
-        trained = [s for s in self._by_optimizer.values() if s.count >= _FEWEST_ENDS]
+        trained = [s for s in self._by_optimizer.values() if s.count >= FEWEST_STEPS]
         if self._by_optimizer:
             return min(trained, key=lambda steps: steps.count, default=None)
         others = (self._generated, self._called)
-        return next((steps for steps in others if steps.count >= _FEWEST_ENDS), None)
+        return next((steps for steps in others if steps.count >= FEWEST_STEPS), None)
 
     def _counted(self) -> _Steps | None:
         """Returns the kind of steps by which the program's progress is counted."""
