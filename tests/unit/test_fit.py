@@ -680,7 +680,7 @@ def test_the_fastest_batch_is_named() -> None:
 
 
 def test_a_jobs_rate_is_that_of_all_ranks_and_says_what_it_assumes() -> None:
-    step = StepTime("step", 0.1, (0.1, 0.2), 0.1, 0.0, 0.0, 0.0, 5, 50.0, [])
+    step = StepTime("step", None, 0.1, (0.1, 0.2), 0.1, 0.0, 0.0, 0.0, 5, 50.0, [])
     found = replace(prediction(MiB), step=step, world_size=4)
     says = "200 samples/s on all 4 ranks, if each has samples of its own (50 on each)"
     assert says in str(found)

@@ -146,6 +146,8 @@ class StepTime:
     Attributes:
         what: "step": the time between the ends of two successive calls of the optimizer's `step`.
             Programs without an optimizer have "call of generate()" or "call of the model".
+        ends_at: The line at which a step ends, if the program has several optimizers; otherwise
+            None. If they take turns, a step is one step of the optimizer that steps least often.
         seconds: The median time of the steps with the most frequent batch size. Evaluations between
             steps are not counted.
         seconds_range: The range in which the time of a step on a real GPU is expected to lie.
@@ -164,6 +166,7 @@ class StepTime:
     """
 
     what: str
+    ends_at: str | None
     seconds: float
     seconds_range: tuple[float, float]
     compute_seconds: float

@@ -456,6 +456,8 @@ def _time(p: PredictionParts) -> Iterator[str]:
             yield f"  {name:20} {format_seconds(seconds):>9}"
     if not step.lines:
         return
+    if step.ends_at is not None:
+        yield f"The script has several optimizers; a step ends at {step.ends_at}."
     count = format_count(step.kernels, "operation")
     yield f"Lines that take the most time (a {step.what} has {count}):"
     for line in step.lines:

@@ -242,7 +242,7 @@ def run_of(simulation: Simulation, labels: BlockLabels, device: int) -> Run:
         frames=simulation.site_stacks().__getitem__,
         labels=labels.by_device[device],
         round_request=config.round_request,
-        steps=labels.steps[device],
+        steps=labels.ends_of_steps(device),
     )
 
 
