@@ -85,12 +85,15 @@ class CardVerdict:
         headroom_bytes: The memory of this card that would stay free if the run reserved as much as
             on the predicted card; negative if memory is missing. Even if it is negative, the run
             can fit this card, because PyTorch may release cached memory to the driver in time.
+        may_not_fit: Whether the run may not fit although `fits` is true: the size of the CUDA
+            context is an estimate, and the context may take more than `headroom_bytes` more.
     """
 
     gpu: str
     total_bytes: int
     fits: bool
     headroom_bytes: int
+    may_not_fit: bool = False
 
 
 @dataclass(frozen=True)
