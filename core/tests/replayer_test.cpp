@@ -467,10 +467,9 @@ TEST(replay_notes_the_state_at_its_peak) {
 }
 
 TEST(replay_notes_the_fullest_moment_of_its_peak) {
-  const std::vector<TraceEvent> events{alloc(kA, 40_MiB),          free_requested(kA, 40_MiB),
-                                       free_completed(kA, 40_MiB), alloc(kB, 60_MiB),
-                                       alloc(kA, 40_MiB),          free_requested(kA, 40_MiB),
-                                       free_completed(kA, 40_MiB), alloc(kC, 12_MiB)};
+  const std::vector<TraceEvent> events{
+      alloc(kA, 40_MiB), free_requested(kA, 40_MiB), free_completed(kA, 40_MiB), alloc(kB, 60_MiB),
+      alloc(kA, 40_MiB), free_requested(kA, 40_MiB), free_completed(kA, 40_MiB), alloc(kC, 12_MiB)};
   Replay replay(kOnly);
   replay.run(events);
   const PeakState& peak = replay.replayer.peak();

@@ -49,9 +49,8 @@ Lists lists_of(std::span<const c10::IValue> arguments) {
 bool have_one_length(const Lists& lists) {
   const std::size_t length = lists.tensors[0].size();
   return length != 0 && (!lists.has_scalar_list || lists.scalars.size() == length) &&
-         std::ranges::all_of(lists.tensors, [&](const auto& list) {
-           return list.size() == length;
-         });
+         std::ranges::all_of(lists.tensors,
+                             [&](const auto& list) { return list.size() == length; });
 }
 
 // Returns whether a kernel computes norms of this order, which is the first number.
@@ -75,13 +74,12 @@ bool are_copied_at_once(const Lists& lists) {
 
 bool are_computed_at_once(const Lists& lists, std::string_view name) {
   const std::vector<at::TensorList> all(lists.tensors.begin(), lists.tensors.end());
-  const bool takes_integers =
-      std::ranges::find(kTakeIntegers, name) != std::end(kTakeIntegers);
+  const bool takes_integers = std::ranges::find(kTakeIntegers, name) != std::end(kTakeIntegers);
   const bool is_norm = name == "norm" || name == "powsum";
   if (name == "abs" && all[0][0].is_complex()) return false;
   if (is_norm && !has_norm_kernel(lists)) return false;
-  return at::native::can_use_fast_route(
-      all, is_norm ? at::ArrayRef<at::Scalar>() : lists.scalars, !takes_integers);
+  return at::native::can_use_fast_route(all, is_norm ? at::ArrayRef<at::Scalar>() : lists.scalars,
+                                        !takes_integers);
 }
 
 // Returns the name without `_foreach_` and without the `_` of an operation in place.

@@ -3,10 +3,10 @@
 // each element, which may be on the host.
 #pragma once
 
-#include "operation/operation.h"
-
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
+
+#include "operation/operation.h"
 
 namespace plimsoll::simulated {
 
