@@ -628,7 +628,29 @@ def test_optimizers_that_step_one_after_another_end_one_step_together(tmp_path: 
         "    for optimizer in pair:\n"
         "        optimizer.step()\n"
     )
-    assert len(predict(script).step_peaks_bytes) == 4
+    found = predict(script)
+    assert len(found.step_peaks_bytes) == 4
+    assert found.step is not None
+    assert found.step.ends_at is not None
+    assert "pair.py:7" in found.step.ends_at
+
+
+def test_where_optimizers_take_turns_memory_and_time_have_the_same_steps(tmp_path: Path) -> None:
+    script = tmp_path / "turns.py"
+    script.write_text(
+        "import torch\n"
+        "often, rarely = torch.nn.Linear(64, 64).cuda(), torch.nn.Linear(64, 64).cuda()\n"
+        "pair = [torch.optim.AdamW(part.parameters()) for part in (often, rarely)]\n"
+        "for _ in range(4):\n"
+        "    for turn in (0, 0, 1):\n"
+        "        rarely(often(torch.randn(8, 64, device='cuda'))).sum().backward()\n"
+        "        pair[turn].step()\n"
+    )
+    found = predict(script)
+    assert len(found.step_peaks_bytes) == 4
+    assert found.step is not None
+    assert found.step.kernels > 3 * 10  # of all three turns
+    assert "The script has several optimizers; a step ends at" in str(found)
 
 
 @pytest.mark.long

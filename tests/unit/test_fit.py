@@ -158,6 +158,19 @@ def test_a_table_says_why_a_figure_is_missing() -> None:
     assert "3 not known not timed the script fails" in rows
 
 
+def test_a_value_that_may_not_fit_is_marked() -> None:
+    doubtful = Trial(2, True, 8 * GiB, 0.1, 10 * MiB, may_not_fit=True)
+    parts = FitParts(
+        gpu="T4", vary="--n", largest=2, smallest_failing=3, stopped=None, multiple_of=1,
+        total_bytes=8 * GiB, used_bytes=0, headroom_bytes=0, seconds=1, written=[],
+        curve=[Trial(1, True, GiB, 0.1, 7 * GiB), doubtful],
+    )  # fmt: skip
+    rows = [" ".join(row.split()) for row in fit_text(parts).splitlines()]
+    assert "1 1.00 GiB 100 ms fits" in rows
+    assert "2 8.00 GiB 100 ms may not fit" in rows
+    assert trial_text(doubtful, 8 * GiB).startswith("may not fit, 8.00 GiB of 8.00 GiB")
+
+
 def test_a_fit_says_what_limits_its_answer() -> None:
     def with_caveats(value: int, *caveats: str) -> Trial:
         return Trial(value, True, GiB, 0.1, 7 * GiB, caveats=[*caveats])
@@ -683,7 +696,7 @@ def test_the_fastest_batch_is_named() -> None:
 
 
 def test_a_jobs_rate_is_that_of_all_ranks_and_says_what_it_assumes() -> None:
-    step = StepTime("step", 0.1, (0.1, 0.2), 0.1, 0.0, 0.0, 0.0, 5, 50.0, [])
+    step = StepTime("step", None, 0.1, (0.1, 0.2), 0.1, 0.0, 0.0, 0.0, 5, 50.0, [])
     found = replace(prediction(MiB), step=step, world_size=4)
     says = "200 samples/s on all 4 ranks, if each has samples of its own (50 samples/s on each)"
     assert says in str(found)

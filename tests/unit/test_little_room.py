@@ -12,6 +12,7 @@ import pytest
 from plimsoll.base.units import GiB, MiB
 from plimsoll.engine.gpus.profiles import gpu_profile
 from plimsoll.prediction.caveats import caveats_of_fit
+from plimsoll.prediction.parts import CardVerdict
 from plimsoll.prediction.rank_use import SharedCard
 from plimsoll.prediction.results import Prediction
 from plimsoll.prediction.text import headline, short_text, verdict_words
@@ -58,6 +59,19 @@ def test_the_verdict_is_may_not_fit_if_the_context_may_take_more_than_is_left() 
     (said,) = caveats(found)
     assert said.startswith("It may not fit: only 3")
     assert [each.startswith("It may not fit: the CUDA") for each in caveats_of_fit(found)] == [True]
+
+
+def test_a_list_of_cards_names_those_whose_contexts_may_take_more_than_is_left() -> None:
+    found = replace(
+        leaving(2 * GiB),
+        other_cards=[
+            CardVerdict("L4", 22 * GiB, fits=True, headroom_bytes=GiB),
+            CardVerdict("A2", 15 * GiB, fits=True, headroom_bytes=MiB, may_not_fit=True),
+        ],
+    )
+    assert "kernels need as much memory as on T4: L4\n" in str(found)
+    assert "Cards on which it may not fit, as the size of the CUDA context is" in str(found)
+    assert "stays free: A2\n" in str(found)
 
 
 def test_each_process_on_a_card_has_a_context() -> None:

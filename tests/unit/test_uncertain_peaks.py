@@ -12,7 +12,13 @@ from hypothesis import strategies as st
 from plimsoll import Allocator, SimulatedMachine
 from plimsoll.base.units import GiB, MiB
 from plimsoll.prediction.assumed import ANY_ADDRESSES, FREE_LATER
-from plimsoll.prediction.child.uncertain_peaks import UncertainPeaks, _Draw, _Run, uncertain_peaks
+from plimsoll.prediction.child.uncertain_peaks import (
+    UncertainPeaks,
+    _Draw,
+    _draws,
+    _Run,
+    uncertain_peaks,
+)
 
 
 class Job:
@@ -47,6 +53,16 @@ class Job:
             reserved_bytes=stats["reserved_bytes.all.peak"],
         )
         return uncertain_peaks(self.simulation, 0, peak, 16 * GiB)
+
+
+def test_the_last_draws_of_sizes_follow_the_estimates_least() -> None:
+    memory: Any = [SimpleNamespace(kind=n, bytes=1, least=0, most=1000) for n in range(2000)]
+    least, most, *drawn = (np.array(list(draw.values())) for draw in _draws(memory, 50))
+    assert (least.max(), most.min(), len(drawn)) == (0, 1000, 50)
+    shares = [float((draw == 1).mean()) for draw in drawn]
+    assert 0.8 < shares[0] < 0.9
+    assert 0.45 < shares[-1] < 0.55
+    assert len(list(_draws(memory, 0))) == 2
 
 
 def test_blocks_that_wait_for_another_stream_make_a_range_of_what_is_reserved() -> None:

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 
     from plimsoll.prediction.parts import PredictionParts
 
+ESTIMATED_CONTEXT = (
+    "the size of the CUDA context is an estimate, and the context may take more than stays free"
+)
+"""Why a script may not fit, if `context_doubt` is not None."""
 LITTLE = 0.01
 """If less than this share of the memory stays free, the script may not fit in another run."""
 

@@ -90,12 +90,15 @@ class CardVerdict:
         headroom_bytes: The memory of this card that would stay free if the run reserved as much as
             on the predicted card; negative if memory is missing. Even if it is negative, the run
             can fit this card, because PyTorch may release cached memory to the driver in time.
+        may_not_fit: Whether the run may not fit although `fits` is true: the size of the CUDA
+            context is an estimate, and the context may take more than `headroom_bytes` more.
     """
 
     gpu: str
     total_bytes: int
     fits: bool
     headroom_bytes: int
+    may_not_fit: bool = False
 
 
 @dataclass(frozen=True)
@@ -151,6 +154,8 @@ class StepTime:
     Attributes:
         what: "step": the time between the ends of two successive calls of the optimizer's `step`.
             Programs without an optimizer have "call of generate()" or "call of the model".
+        ends_at: The line at which a step ends, if the program has several optimizers; otherwise
+            None. If they take turns, a step is one step of the optimizer that steps least often.
         seconds: The median time of the steps with the most frequent batch size. Evaluations between
             steps are not counted.
         seconds_range: The range in which the time of a step on a real GPU is expected to lie.
@@ -173,6 +178,7 @@ class StepTime:
     """
 
     what: str
+    ends_at: str | None
     seconds: float
     seconds_range: tuple[float, float]
     compute_seconds: float

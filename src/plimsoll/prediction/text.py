@@ -35,7 +35,12 @@ from plimsoll.prediction.caveats import (
 )
 from plimsoll.prediction.gpu_rows import gpu_rows
 from plimsoll.prediction.job_text import card_of, is_job, job_verdict, rate_text, shared_card_rows
-from plimsoll.prediction.little_room import context_doubt, spare_caveats, spare_words
+from plimsoll.prediction.little_room import (
+    ESTIMATED_CONTEXT,
+    context_doubt,
+    spare_caveats,
+    spare_words,
+)
 from plimsoll.prediction.parts import FEWEST_STEPS
 from plimsoll.prediction.serving_text import serving_lines, serving_verdict, serving_why
 from plimsoll.prediction.step_growth import STEPS, growth_bytes, steady_from
@@ -465,6 +470,8 @@ def _time(p: PredictionParts) -> Iterator[str]:
         )
     if not step.lines:
         return
+    if step.ends_at is not None:
+        yield f"The script has several optimizers; a step ends at {step.ends_at}."
     count = format_count(step.kernels, "operation")
     yield f"Lines that take the most time (a {step.what} has {count}):"
     for line in step.lines:
@@ -483,8 +490,8 @@ def _cards(p: PredictionParts) -> Iterator[str]:
     if not fitting:
         return
     alone = " without shared memory" if p.shared else ""
-    roomy = [card.gpu for card in fitting if card.headroom_bytes >= 0]
-    tight = [card.gpu for card in fitting if card.headroom_bytes < 0]
+    roomy = [card.gpu for card in fitting if card.headroom_bytes >= 0 and not card.may_not_fit]
+    tight = [card.gpu for card in fitting if card.headroom_bytes < 0 and not card.may_not_fit]
     if roomy:
         condition = f"if their kernels need as much memory as on {p.gpu}"
         yield f"Cards on which it fits{alone}, {condition}: {_some(roomy)}"
@@ -493,6 +500,9 @@ def _cards(p: PredictionParts) -> Iterator[str]:
             f"Cards on which it fits{alone} only because cached memory goes back to the driver: "
             f"{_some(tight)}"
         )
+    doubtful = [card.gpu for card in fitting if card.may_not_fit]
+    if doubtful:
+        yield f"Cards on which it may not fit{alone}, as {ESTIMATED_CONTEXT}: {_some(doubtful)}"
     failing = [card.gpu for card in p.other_cards if not card.fits]
     if failing:
         yield f"Cards on which it does not fit: {_some(failing)}"

@@ -64,7 +64,8 @@ class PeakBreakdown:
     `reserved_bytes == requested_bytes + rounding_bytes + split_bytes + cached_bytes`.
 
     Attributes:
-        event: The event that reached the peak.
+        event: The event with the most live memory among those at which reserved memory was at its
+            peak.
         reserved_bytes: All reserved bytes.
         requested_bytes: Bytes that the program requested, in live blocks and in freed blocks that
             another stream might still use.

@@ -242,7 +242,7 @@ def run_of(simulation: Simulation, labels: BlockLabels, device: int) -> Run:
         frames=simulation.site_stacks().__getitem__,
         labels=labels.by_device[device],
         round_request=config.round_request,
-        steps=labels.steps[device],
+        steps=labels.ends_of_steps(device),
     )
 
 
@@ -405,10 +405,15 @@ def _other_cards(simulation: Simulation, used: list[_UsedGpu]) -> list[CardVerdi
     """
     recordings: dict[int, Recording] = {}
 
-    def room_on(card: GpuProfile, gpu: _UsedGpu) -> int:
+    def room_on(card: GpuProfile, gpu: _UsedGpu, *, at_least: bool = False) -> int:
         limit = simulation.limits[gpu.device][-1].bytes_of(card.total_bytes)
         context = simulation.context_on(card, gpu.device)
+        if at_least:
+            context = card.most_context_bytes(context) or context
         return min(card.total_bytes - context - gpu.nccl_bytes, limit)
+
+    def spare_on(card: GpuProfile, *, at_least: bool = False) -> int:
+        return min(room_on(card, gpu, at_least=at_least) - gpu.peak.reserved_bytes for gpu in used)
 
     def fits(card: GpuProfile, gpu: _UsedGpu) -> bool:
         room = room_on(card, gpu)
@@ -432,8 +437,11 @@ def _other_cards(simulation: Simulation, used: list[_UsedGpu]) -> list[CardVerdi
         CardVerdict(
             card.name,
             card.total_bytes,
-            fits=all(fits(card, gpu) for gpu in used),
-            headroom_bytes=min(room_on(card, gpu) - gpu.peak.reserved_bytes for gpu in used),
+            fits=(does_fit := all(fits(card, gpu) for gpu in used)),
+            headroom_bytes=spare_on(card),
+            may_not_fit=does_fit
+            and not card.context_measured
+            and spare_on(card, at_least=True) < 0,
         )
         for card in gpu_profiles()
         if _has_fused_attention(card) == _has_fused_attention(simulation.profiles[0])

@@ -15,9 +15,10 @@ from plimsoll.prediction.child.planned_steps import planned_steps
 from plimsoll.prediction.child.sample_count import SampleCount, batch_of
 from plimsoll.prediction.parts import FEWEST_STEPS, LineTime, StepTime
 from plimsoll.torch.simulated.chips import chip_of
+from plimsoll.torch.simulated.program_frames import where
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from types import ModuleType
 
     from plimsoll.prediction.child.sample_count import Samples
@@ -87,7 +88,10 @@ class _Steps:
 
     Attributes:
         what: The kind of step.
+        line: The program's line that ended the first step; None if steps are not an optimizer's.
         count: The number of calls of `finish`.
+        first_turn: The number of steps of all optimizers before the first step.
+        last_turn: The number of steps of all optimizers before the latest step.
         done: The latest steps, in order.
         last: The end of the latest step.
         resumed: The end of the latest evaluation since `last`; None if there was none.
@@ -96,7 +100,10 @@ class _Steps:
     """
 
     what: str
+    line: str | None = None
     count: int = 0
+    first_turn: int = 0
+    last_turn: int = 0
     done: deque[_Step] = field(default_factory=lambda: deque(maxlen=_MOST_KEPT))
     last: _End | None = None
     resumed: _End | None = None
@@ -147,8 +154,9 @@ class Pace:
 class StepClock:
     """Records the clocks at the end of each step.
 
-    A step is one step of an optimizer. In a program without optimizers a step is a call of
-    `generate`. If the program does not call `generate` either, a step is a call of the outermost
+    A step is one step of an optimizer. If several optimizers take turns, as in a GAN, a step is one
+    step of the optimizer that steps least often. In a program without optimizers a step is a call
+    of `generate`. If the program does not call `generate` either, a step is a call of the outermost
     module: the first module that the program calls, such as the whole model.
 
     After each step of an optimizer the clock chooses the outermost module again. It chooses the
@@ -159,6 +167,7 @@ class StepClock:
     def __init__(self, simulation: Simulation) -> None:
         self._simulation = simulation
         self._by_optimizer: dict[int, _Steps] = {}
+        self._turns = 0
         self._generated = _Steps("call of generate()")
         self._called = _Steps("call of the model")
         self._outermost: weakref.ref[Any] | None = None
@@ -195,8 +204,24 @@ class StepClock:
     def end_step(self, optimizer: Any) -> None:
         """Notes that the host has queued an optimizer's step."""
         self._samples.end_training_step(id(optimizer))
-        self._end(self._by_optimizer.setdefault(id(optimizer), _Steps("step")))
+        steps = self._by_optimizer.get(id(optimizer))
+        if steps is None:
+            line = where(self._simulation.runners)
+            steps = _Steps("step", line, first_turn=self._turns)
+            self._by_optimizer[id(optimizer)] = steps
+        steps.last_turn = self._turns
+        self._turns += 1
+        self._end(steps)
         self._outermost = None
+
+    def optimizers_of_steps(self) -> list[int]:
+        """Returns the ids of the optimizers whose steps are the program's steps, in their order.
+
+        Optimizers that take turns have one such optimizer together. A program that trains with one
+        optimizer after the other has several.
+        """
+        chosen = {id(_that_ends_steps(group)) for group in _groups(self._by_optimizer.values())}
+        return [of for of, steps in self._by_optimizer.items() if id(steps) in chosen]
 
     def pace(self) -> Pace | None:
         """Returns the progress; None before the end of the second step."""
@@ -234,6 +259,7 @@ class StepClock:
         samples = usual.samples
         return StepTime(
             what=steps.what,
+            ends_at=steps.line if len(self._by_optimizer) > 1 else None,
             seconds=seconds,
             seconds_range=(
                 min(seconds, max((busy - communicating) * low + alone[0], host * _OF_HOSTS[0])),
@@ -252,10 +278,11 @@ class StepClock:
         )
 
     def _steady(self) -> _Steps | None:
-        # Optimizers may alternate, so use the steps of the optimizer with the fewest steps.
-        trained = [s for s in self._by_optimizer.values() if s.count >= FEWEST_STEPS]
+        """Returns the steps that are timed: if there are several kinds, the most frequent kind."""
         if self._by_optimizer:
-            return min(trained, key=lambda steps: steps.count, default=None)
+            kinds = [self._by_optimizer[of] for of in self.optimizers_of_steps()]
+            steady = [steps for steps in kinds if steps.count >= FEWEST_STEPS]
+            return max(reversed(steady), key=lambda steps: steps.count, default=None)
         others = (self._generated, self._called)
         return next((steps for steps in others if steps.count >= FEWEST_STEPS), None)
 
@@ -326,6 +353,29 @@ class StepClock:
         if not self._generates:
             self._samples.add(id(self._generated), batch_of(arguments))
             self._end(self._generated)
+
+
+def _groups(optimizers: Iterable[_Steps]) -> list[list[_Steps]]:
+    """Returns the groups of optimizers that take turns: one steps between two steps of another."""
+    groups: list[list[_Steps]] = []
+    last_turn = -1
+    for steps in sorted(optimizers, key=lambda steps: steps.first_turn):
+        if steps.first_turn > last_turn:
+            groups.append([])
+        groups[-1].append(steps)
+        last_turn = max(last_turn, steps.last_turn)
+    return groups
+
+
+def _that_ends_steps(group: Sequence[_Steps]) -> _Steps:
+    """Returns the optimizer that steps least often; among equals, the last one of each turn.
+
+    An optimizer with very few steps counts only if all optimizers have so few.
+    """
+    regular = [steps for steps in group if steps.count >= FEWEST_STEPS]
+    if regular:
+        return min(reversed(regular), key=lambda steps: steps.count)
+    return max(reversed(group), key=lambda steps: steps.count)
 
 
 def _lines(

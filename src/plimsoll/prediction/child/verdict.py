@@ -98,7 +98,7 @@ def verdict(
 def _on_other_cards(reports: list[ProcessReport]) -> list[dict[str, Any]]:
     """Returns the `CardVerdict` of each card besides the predicted card.
 
-    A card fits if each process fits on it.
+    A card fits if each process fits on it, and may not fit if one of the processes may not.
     """
     verdicts = [each["other_cards"] for each in map(_prediction, reports) if each]
     return [
@@ -106,6 +106,8 @@ def _on_other_cards(reports: list[ProcessReport]) -> list[dict[str, Any]]:
             **of_card[0],
             "fits": all(one["fits"] for one in of_card),
             "headroom_bytes": min(one["headroom_bytes"] for one in of_card),
+            "may_not_fit": all(one["fits"] for one in of_card)
+            and any(one["may_not_fit"] for one in of_card),
         }
         for of_card in zip(*verdicts, strict=True)
     ]

@@ -39,6 +39,8 @@ class Trial:
         steps: The number of steps; None if the script fails.
         caveats: Sentences on what limits the verdict, such as memory that grows with each step.
         why_unknown: As in a `Prediction`.
+        may_not_fit: Whether the script may not fit although `fits` is true: the size of the CUDA
+            context is an estimate, and the context may take more than stays free.
     """
 
     value: int
@@ -54,6 +56,7 @@ class Trial:
     samples_per_second: float | None = None
     why_unknown: str | None = None
     caveats: list[str] = field(default_factory=list)
+    may_not_fit: bool = False
 
 
 @dataclass(frozen=True)

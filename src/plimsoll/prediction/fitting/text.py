@@ -174,6 +174,6 @@ def _verdict(trial: Trial, failing: int | None = None) -> str:
         is_above = failing is not None and trial.value > failing
         return f"does not fit, as {failing} does not" if is_above else _DOUBTFUL
     if trial.fits:
-        return "fits"
+        return "may not fit" if trial.may_not_fit else "fits"
     leaves = trial.headroom_bytes is not None and trial.headroom_bytes >= 0
     return "leaves too little" if leaves else "does not fit"
