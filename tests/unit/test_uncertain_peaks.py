@@ -81,6 +81,21 @@ def test_blocks_that_wait_for_another_stream_make_a_range_of_what_is_reserved() 
     assert most >= job.allocator.memory_stats()["reserved_bytes.all.peak"] >= 200 * MiB
 
 
+def test_the_rest_of_a_block_that_is_not_split_makes_a_range_of_what_is_allocated() -> None:
+    job = Job()
+    job.allocator.free(job.allocator.malloc(64 * MiB))
+    job.allocator.malloc(31 * MiB)
+    job.bucket(33 * MiB)  # the rest of the 64 MiB
+    # The bucket still waits, so this gets a new segment. A bucket that is free again would be
+    # taken whole, because PyTorch does not split off the last 1 MiB.
+    job.allocator.malloc(32 * MiB)
+    job.gpu.synchronize()
+    job.allocator.malloc(100 * MiB)
+    found = job.range()
+    assert found.allocated == (163 * MiB, 164 * MiB)
+    assert found.depends_on == (FREE_LATER,)
+
+
 def test_without_blocks_that_wait_there_is_one_figure() -> None:
     job = Job()
     for _ in range(4):

@@ -49,7 +49,11 @@ def note_other_cards(simulation: Simulation, run_of: Callable[[int], Run]) -> li
         run = run_of(device)
         peak = find_peak(run, cache(lambda site: source_line(run.frames(site))))
         facts = facts_of(run, peak, device, Notes())
-        return on_other_card(facts, simulation.context_bytes(device))
+        return on_other_card(
+            facts,
+            simulation.context_bytes(device),
+            of_thread=device in simulation.contexts_of_threads,
+        )
 
     others = (device for device in simulation.contexts if number_of_card(device) != local)
     return [asdict(note(device)) for device in sorted(others)]

@@ -18,6 +18,9 @@ Up to PyTorch 2.11 the driver's addresses decide which of equally large free blo
 one GPU the addresses always descended in our measurements. With several GPUs they do not, so a job
 is also replayed with segments in other orders. On two H100s two runs of a job differed only because
 of the order of segments.
+
+Delays and orders change the peak of allocated memory too: PyTorch counts a whole block as
+allocated, and which free block a request gets decides how much of the block is left over.
 """
 
 from __future__ import annotations
@@ -79,11 +82,10 @@ class UncertainPeaks:
     """The range of the peaks.
 
     Attributes:
-        allocated: The least and the greatest peak of allocated memory; None if all sizes are known.
+        allocated: The least and the greatest peak of allocated memory; None if it is certain.
         reserved: The least and the greatest peak of reserved memory; None if all sizes are known
             and the host's pace does not matter.
-        depends_on: The assumptions that change the peak of reserved memory: FREE_LATER,
-            ANY_ADDRESSES, or both.
+        depends_on: The assumptions that change a peak: FREE_LATER, ANY_ADDRESSES, or both.
         fails_with: The highest allocated peak of the replays that ran out of memory; None if none
             did.
     """
@@ -138,23 +140,24 @@ def uncertain_peaks(
     reserved = bounds(
         peak.reserved_bytes, as_thought.reserved_bytes, [each.reserved_bytes for each in peaks]
     )
-    is_known = reserved == (peak.reserved_bytes, peak.reserved_bytes)
-    if is_known and not sizes:
-        return UncertainPeaks()
     allocated = bounds(
         peak.allocated_bytes, as_thought.allocated_bytes, [each.allocated_bytes for each in peaks]
     )
+    is_allocated_known = allocated[0] == allocated[1]
+    if is_allocated_known and reserved[0] == reserved[1] and not sizes:
+        return UncertainPeaks()
     of_what = {
         FREE_LATER: peaks[len(sizes) : len(sizes) + len(paces)],
         ANY_ADDRESSES: peaks[len(sizes) + len(paces) :],
     }
     depends_on = tuple(
-        what
-        for what, found in of_what.items()
-        if any(each.reserved_bytes != as_thought.reserved_bytes for each in found)
+        what for what, found in of_what.items() if any(each[:2] != as_thought[:2] for each in found)
     )
     return UncertainPeaks(
-        allocated if sizes else None, reserved, depends_on, max(failing, default=None)
+        None if is_allocated_known and not sizes else allocated,
+        reserved,
+        depends_on,
+        max(failing, default=None),
     )
 
 

@@ -86,6 +86,8 @@ def _onto_the_host(cause: Cause, script: ScriptText) -> ScriptText:
 def _onto_own_card(cause: Cause, script: ScriptText) -> ScriptText:
     if cause.patch.startswith("torch.load"):
         return _onto_the_host(cause, script)
+    if not cause.patch:
+        raise CannotChangeError("a thread chooses the card")
     return script.at_top(["", cause.patch]).importing("os", "torch")
 
 
