@@ -407,7 +407,7 @@ std::int64_t count_selected(const LayoutKernel& kernel, const Tensor& counts, do
   const Source source = source_of(counts);
   if (source > Source::random) kernel.assume(is_random ? kSizeOfRandom : kSizeOfUnknown);
   if (source == Source::random) kernel.assume(kSizeOfRandom);
-  if (can_be_read(sum)) {
+  if (source_of(sum) <= Source::random && can_be_read(sum)) {
     const WithContentsScope real;
     if (const Tensor value = read_values(sum); value.defined()) return value.item<std::int64_t>();
   }
