@@ -6,10 +6,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plimsoll import Allocator, SimulatedMachine
+from plimsoll import Allocator, OutOfMemoryError, SimulatedMachine
 from plimsoll.base.units import GiB, MiB
 from plimsoll.prediction.assumed import ANY_ADDRESSES, FREE_LATER
 from plimsoll.prediction.child.uncertain_peaks import (
@@ -161,3 +162,37 @@ def test_any_run_replays_as_it_was_and_at_any_pace(
     rounding = len(requests) * MiB  # a reused block may be up to 1 MiB larger than its request
     assert abs(other.allocated_bytes - as_it_was.allocated_bytes) <= rounding
     assert other.reserved_bytes >= other.allocated_bytes
+
+
+def _after_a_caught_failure(taken_later: int) -> UncertainPeaks:
+    """A program whose fourth request fails. It frees all, and takes `taken_later` at the end.
+
+    A kernel takes at most 2 GiB beside the third block, and at most 2 GiB beside the last one.
+    """
+    job = Job(of_job=False)
+    kernels = [
+        SimpleNamespace(
+            device=0, kind=1, stream=0, bytes=0, least=0, most=2 * GiB, frees=0, allocations=count
+        )
+        for count in (3, 4)
+    ]
+    job.simulation.library.uncertain_memory = lambda: kernels
+    kept = [job.allocator.malloc(5 * GiB) for _ in range(3)]
+    with pytest.raises(OutOfMemoryError):
+        job.allocator.malloc(5 * GiB)
+    for block in kept:
+        job.allocator.free(block)
+    job.allocator.empty_cache()
+    job.allocator.malloc(taken_later)
+    return job.range()
+
+
+def test_a_program_that_catches_a_failed_request_may_see_it_fail_earlier() -> None:
+    found = _after_a_caught_failure(4 * GiB)
+    assert found.fails_with is None
+    assert found.reserved is not None
+    assert found.reserved[1] <= 16 * GiB
+
+
+def test_a_request_after_the_caught_failures_may_fail_by_itself() -> None:
+    assert _after_a_caught_failure(15 * GiB).fails_with is not None

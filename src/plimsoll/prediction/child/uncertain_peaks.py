@@ -124,14 +124,16 @@ def uncertain_peaks(
         orders = []
     if not sizes and not paces and not orders:
         return UncertainPeaks()
-    as_thought = run.replay(_Draw(thought))
-    peaks = [run.replay(draw) for draw in (*sizes, *paces, *orders)]
+    # If the program caught failures, their requests filled the card, whatever the sizes were.
+    room = room_bytes if run.failures else AMPLE_MEMORY
+    as_thought = run.replay(_Draw(thought), room)
+    peaks = [run.replay(draw, room) for draw in (*sizes, *paces, *orders)]
     # Only the draws of sizes are checked for failures. Later frees cannot make a request fail:
     # before PyTorch raises an error, it waits for the streams that still use freed blocks.
     failing = [
-        each.allocated_bytes
+        (run.replay(draw) if each.failed else each).allocated_bytes
         for each, draw in zip(peaks, sizes, strict=False)
-        if each.reserved_bytes > room_bytes and run.replay(draw, room_bytes).failed
+        if each.failed or (each.reserved_bytes > room_bytes and run.replay(draw, room_bytes).failed)
     ]
 
     def bounds(size: int, thought: int, drawn: list[int]) -> tuple[int, int]:
@@ -222,6 +224,7 @@ class _Run:
     Attributes:
         events: The number of events in one replay.
         late_frees: The number of freed blocks that waited for other streams before their reuse.
+        failures: The number of failed requests after which the program went on.
     """
 
     def __init__(
@@ -255,6 +258,8 @@ class _Run:
         self._columns = {name: column[keep] for name, column in columns.items()}
         kept_before = np.concatenate(([0], np.cumsum(keep)))
         self._places = kept_before[places]
+        self._failures = kept_before[np.flatnonzero(action == Action.OOM)]
+        self.failures = len(self._failures)
         self._kinds = [each.kind for each in memory]
         self._streams = np.array([each.stream for each in memory], dtype=np.uint64)
         none = np.zeros(0, dtype=np.int64)
@@ -287,14 +292,14 @@ class _Run:
 
     def _at_pace(
         self, paces: NDArray[np.float64] | None
-    ) -> tuple[Mapping[str, NDArray[Any]], NDArray[np.int64]]:
+    ) -> tuple[Mapping[str, NDArray[Any]], NDArray[np.int64], NDArray[np.int64]]:
         """Multiplies the waits of delayed frees by `paces`. Returns the events in the new order.
 
-        Also returns, for each allocation of uncertain memory by a kernel, the index of its place
-        among these events.
+        Also returns the places among these events: of each allocation of uncertain memory by a
+        kernel, and of each request that failed.
         """
         if paces is None:
-            return self._columns, self._places
+            return self._columns, self._places, self._failures
         when = np.arange(len(self._columns["action"]), dtype=np.float64)
         lateness = (self._free_again - self._freed) * paces
         when[self._free_again] = self._freed + np.maximum(lateness, 0.25) + 0.25
@@ -303,12 +308,17 @@ class _Run:
         place_of[order] = np.arange(len(order))
         place_of[-1] = len(order)
         columns = {name: column[order] for name, column in self._columns.items()}
-        return columns, place_of[self._places]
+        return columns, place_of[self._places], place_of[self._failures]
 
     def replay(self, draw: _Draw, room_bytes: int = AMPLE_MEMORY) -> _Peaks:
-        """Replays the run with a draw's sizes and times, and returns the peaks."""
+        """Replays the run with a draw's sizes and times, and returns the peaks.
+
+        In the run, the program may have caught errors of failed requests. A request before such an
+        error that fails in the replay raises the same error earlier. So the replay goes on without
+        the blocks that the program requested in between.
+        """
         sizes = draw.sizes
-        before, places = self._at_pace(draw.paces)
+        before, places, failures = self._at_pace(draw.paces)
         taken = np.array([sizes[kind] for kind in self._kinds], dtype=np.uint64)
         some = taken > 0
         count = int(np.count_nonzero(some))
@@ -320,6 +330,19 @@ class _Run:
         }
         at = np.repeat(places[some], 3)
         columns = {name: np.insert(before[name], at, new) for name, new in added.items()}
+        failures = np.sort(failures + np.searchsorted(np.sort(at), failures, side="right"))
+        peaks, failed_at = self._replayed(columns, room_bytes, draw.order)
+        while failed_at is not None and len(failures := failures[failures > failed_at]):
+            keep = _without_requests(columns, failed_at, int(failures[0]))
+            columns = {name: column[keep] for name, column in columns.items()}
+            failures = np.concatenate(([0], np.cumsum(keep)))[failures[1:]]
+            peaks, failed_at = self._replayed(columns, room_bytes, draw.order)
+        return peaks
+
+    def _replayed(
+        self, columns: Mapping[str, NDArray[Any]], room_bytes: int, order: int
+    ) -> tuple[_Peaks, int | None]:
+        """Returns the peaks of a replay, and the index of the event that ran out of memory."""
         none = np.zeros(len(columns["action"]), dtype=np.uint64)
         batch = EventBatch.of({**columns, "time_us": none, "pool_first": none, "pool_second": none})
         name = self._allocator.name
@@ -328,14 +351,15 @@ class _Run:
             self._allocator.version, None, room_bytes, None, False, _core.Completion.recorded,
             None, self._device, _core.RecordedAllocator[name],
         )  # fmt: skip
-        if draw.order:
-            replay.scatter_segments(draw.order)
+        if order:
+            replay.scatter_segments(order)
         replay.feed(batch.to_core())
         replay.finish()
-        peaks = replay.statistics()
-        return _Peaks(
-            peaks["allocated_bytes.all.peak"], peaks["reserved_bytes.all.peak"], replay.stopped
+        found = replay.statistics()
+        peaks = _Peaks(
+            found["allocated_bytes.all.peak"], found["reserved_bytes.all.peak"], replay.stopped
         )
+        return peaks, replay.first_oom
 
 
 def _has_late_frees(action: NDArray[np.uint8], address: NDArray[np.uint64]) -> bool:
@@ -367,3 +391,23 @@ def _leave_out(keep: NDArray[Any], action: NDArray[Any], address: NDArray[Any], 
             keep[later] = False
             if action[later] == Action.FREE_COMPLETED:
                 return
+
+
+def _without_requests(
+    columns: Mapping[str, NDArray[Any]], start: int, end: int
+) -> NDArray[np.bool_]:
+    """Returns which events remain without the allocations from `start` to `end` and their frees."""
+    action, address = columns["action"].tolist(), columns["address"].tolist()
+    keep = np.ones(len(action), dtype=np.bool_)
+    left: set[int] = set()
+    for at in range(start, len(action)):
+        if action[at] == Action.ALLOC:
+            (left.add if at < end else left.discard)(address[at])
+            keep[at] = at >= end
+        elif action[at] in _TAKEN and address[at] in left:
+            keep[at] = False
+            if action[at] == Action.FREE_COMPLETED:
+                left.remove(address[at])
+        if at >= end and not left:
+            break
+    return keep

@@ -25,6 +25,9 @@ def unused_activations(facts: Facts) -> Cause | None:
     starts, ends = facts.blocks.start[found], facts.blocks.end[found]
     passes = np.searchsorted(facts.backward_starts, (starts, ends))
     found = found[passes[0] == passes[1]]
+    # Autograd keeps nothing if no operation has a grad_fn, as in a model with frozen parameters.
+    if facts.are_from(found, lambda origin: not origin.may_have_grad_fn).all():
+        return None
     size = facts.bytes_of(found)
     if not size or size < _LEAST_SHARE * facts.allocated_bytes:
         return None
