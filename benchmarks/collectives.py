@@ -93,8 +93,8 @@ def measure(ranks: int) -> None:
 def compare(path: Path, gpu: str) -> None:
     """Prints the measured and the simulated time of each call, and their ratio."""
     measured = {(name, int(size)): float(ns) for name, size, ns, _ in rows_of(path.read_text())}
-    name = path.stem.split("_")
-    job = ["--nproc-per-node", name[1], "--gpu", gpu, __file__, "--", "rank"]
+    ranks = path.stem.split("_")[1]
+    job = ["--nproc-per-node", ranks, "--gpu", gpu, __file__, "--", "rank"]
     ran = subprocess.run(
         [sys.executable, "-m", "plimsoll", "predict", *job],
         stdout=subprocess.PIPE,

@@ -317,16 +317,22 @@ def test_a_job_that_cannot_be_is_refused(options: dict[str, int], message: str) 
         predict(RANK, **options)  # type: ignore[arg-type]
 
 
-def all_reduced(**machines: int) -> StepTime:
+def all_reduced(nproc_per_node: int, nnodes: int = 1) -> StepTime:
     """Returns the time of a step that reduces 256 MiB."""
-    found = predict(PROGRAMS / "jobs" / "reduces.py", [], gpu="H200", **machines)
+    found = predict(
+        PROGRAMS / "jobs" / "reduces.py",
+        [],
+        gpu="H200",
+        nproc_per_node=nproc_per_node,
+        nnodes=nnodes,
+    )
     assert found.step is not None
     return found.step
 
 
 @pytest.mark.long
 def test_a_collective_takes_as_long_as_on_two_cards() -> None:
-    step = all_reduced(nproc_per_node=2)
+    step = all_reduced(2)
     # benchmarks/results/collectives_2_H200.csv: 972 us, which includes the host's time to call it.
     assert step.communicating_seconds == pytest.approx(0.00085, rel=0.15)
     assert step.network_gbit_per_s is None
@@ -334,7 +340,7 @@ def test_a_collective_takes_as_long_as_on_two_cards() -> None:
 
 @pytest.mark.long
 def test_a_collective_between_machines_has_the_network_s_rate() -> None:
-    step = all_reduced(nproc_per_node=1, nnodes=2)
+    step = all_reduced(1, nnodes=2)
     assert step.network_gbit_per_s == 400
     assert step.communicating_seconds == pytest.approx((256 << 20) / 45e9, rel=0.05)
     assert step.seconds_range[1] > 2 * step.seconds

@@ -696,7 +696,12 @@ def test_the_fastest_batch_is_named() -> None:
 
 
 def test_a_jobs_rate_is_that_of_all_ranks_and_says_what_it_assumes() -> None:
-    step = StepTime("step", None, 0.1, (0.1, 0.2), 0.1, 0.0, 0.0, 0.0, 5, 50.0, [])
+    step = StepTime(
+        what="step", ends_at=None, seconds=0.1, seconds_range=(0.1, 0.2), compute_seconds=0.1,
+        communicating_seconds=0.0, collectives_seconds=0.0, network_gbit_per_s=None,
+        copies_seconds=0.0, waiting_seconds=0.0, host_seconds=0.0, kernels=5,
+        samples_per_second=50.0, lines=[],
+    )  # fmt: skip
     found = replace(prediction(MiB), step=step, world_size=4)
     says = "200 samples/s on all 4 ranks, if each has samples of its own (50 samples/s on each)"
     assert says in str(found)
