@@ -25,6 +25,8 @@ from plimsoll.recordings.causes.reserved_peak import reserved_change
 from plimsoll.recordings.events import Action, EventBatch
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from plimsoll.engine.replays.parts import ReplayResult
@@ -52,6 +54,7 @@ class Past(ABC):
         moves: Whether the allocator moves free memory to other addresses where it is needed, as the
             elastic allocator does.
         max_split_size: The configured `max_split_size_mb`, in bytes; None without one.
+        limits: The recorded limits on the device's reserved bytes (`Recording.limits_of`).
 
     Args:
         trace: The events.
@@ -71,6 +74,7 @@ class Past(ABC):
     has_recorded_addresses = True
     moves: bool
     max_split_size: int | None
+    limits: Sequence[int | None] = ()
 
     def __init__(self, trace: DeviceTrace, allocator: str, conf: str, version: str) -> None:
         self.trace = trace
