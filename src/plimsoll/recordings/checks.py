@@ -165,13 +165,13 @@ def check_settings(settings: Any) -> dict[str, Any]:
         ProcessPlace.from_dict(settings["process"])
     if "earlier" in settings:
         Earlier.from_dict(settings["earlier"])
-    settings = dict(settings)
-    if "limits" in settings:
-        settings["limits"] = {
+    found: dict[str, Any] = dict(settings)
+    if "limits" in found:
+        found["limits"] = {
             device: [check_limit(limit) for limit in limits]
-            for device, limits in settings["limits"].items()
+            for device, limits in found["limits"].items()
         }
-    return settings
+    return found
 
 
 def check_limits(limits: Any) -> dict[str, int | None]:
