@@ -431,6 +431,17 @@ def test_a_run_that_spills_warns_and_says_so_at_its_end(allocator: str) -> None:
     assert "reserved 5.00 GiB, in shared memory 1.00 GiB, in use on the card" in done.stderr
 
 
+@pytest.mark.parametrize("driver", ["linux", "wddm"])
+def test_a_run_that_only_locks_host_memory_says_so_at_its_end(driver: str, tmp_path: Path) -> None:
+    (tmp_path / "pin.py").write_text("import torch\nheld = torch.empty(3 << 28).pin_memory()\n")
+    simulated = ("--simulate", "T4", "--driver", driver, "--host-memory", "32GiB")
+    done = run_plimsoll("run", *simulated, str(tmp_path / "pin.py"))
+    (line,) = done.stderr.splitlines()
+    assert "peak allocated 0 bytes, reserved 0 bytes, in use on the card " in line
+    shared = ", which counts as shared memory too" if driver == "wddm" else ""
+    assert line.endswith(f"; page-locked host memory 4.00 GiB{shared}")
+
+
 def test_all_cards_are_listed() -> None:
     _, *lines = run_plimsoll("gpus").stdout.splitlines()
     assert len(lines) == len(gpu_profiles())

@@ -137,6 +137,7 @@ def _look(
     alone = replace(recording, devices=[trace])
     lifetimes, is_known = find_lifetimes(trace), has_history(alone)
     past, base, notes = _past(alone, lifetimes, limit=limit, version=version, is_known=is_known)
+    past.limits = recording.limits_of(trace.device)
     level = lifetimes.level(rounded_sizes(lifetimes.size, past.round_request))
     fits = not past.failures()
     if limit is not None and not isinstance(past, ReplayedPast):

@@ -165,7 +165,8 @@ def _try(e: ExplanationParts) -> Iterator[str]:
     if found and best.note and best.kind in OF_THE_ALLOCATOR:
         found += f", but {best.note}"
     helps = f"{best.what} ({found})" if found else best.what
-    yield f"plimsoll tried a change that helps: {helps}"
+    began = "plimsoll tried a change that helps" if best.was_tried else "What may help (not tried)"
+    yield f"{began}: {helps}"
     if len(best.how.splitlines()) == 1:
         yield Verbatim(f"Try: {best.how}")
     elif e.script is not None:  # the advice changes the script
@@ -196,10 +197,12 @@ def cause(o: OutOfMemory) -> str:
         return f"the program may reserve no more than {format_size(o.limit_bytes)}."
     if o.limit_range_bytes is None:
         return "the program has a limit."
-    least, below = map(format_size, o.limit_range_bytes)
+    least, below = o.limit_range_bytes
+    which = f"between {format_size(least)} and {format_size(below)}"
+    if below - least == 1:
+        which = f"of {format_size(least)}"
     return (
-        "the card had room, but the program has a limit (set_per_process_memory_fraction) "
-        f"between {least} and {below}."
+        f"the card had room, but the program has a limit (set_per_process_memory_fraction) {which}."
     )
 
 

@@ -23,6 +23,8 @@ from plimsoll.explanation.pieces import granules, wholly_free_bytes
 from plimsoll.recordings.events import Action, EventBatch
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from plimsoll.engine.replays.parts import ReplayResult
     from plimsoll.recordings.recording import DeviceTrace
 
@@ -47,6 +49,7 @@ class Past(ABC):
         moves: Whether the allocator moves free memory to other addresses where it is needed, as the
             elastic allocator does.
         max_split_size: The configured `max_split_size_mb`, in bytes; None without one.
+        limits: The recorded limits on the device's reserved bytes (`Recording.limits_of`).
 
     Args:
         trace: The events.
@@ -66,6 +69,7 @@ class Past(ABC):
     has_recorded_addresses = True
     moves: bool
     max_split_size: int | None
+    limits: Sequence[int | None] = ()
 
     def __init__(self, trace: DeviceTrace, allocator: str, conf: str, version: str) -> None:
         self.trace = trace

@@ -101,8 +101,8 @@ class ReplayResult:
         conf: The configuration, in the syntax of PYTORCH_CUDA_ALLOC_CONF.
         version: The version of PyTorch whose rules the replay followed.
         limit_bytes: The most that could be reserved; None for no limit.
-        limit_source: The origin of the limit: "given", "inferred" from the recording, "card" for
-            the recorded card's memory, or None.
+        limit_source: The origin of the limit: "given", "recorded" with the history, "inferred"
+            from the history, "card" for the recorded card's memory, or None.
         gpu_memory_bytes: The simulated card's dedicated memory; None if the card is larger than
             any program needs.
         shared_memory_bytes: The host memory that the GPU may use; None if requests cannot spill

@@ -9,7 +9,12 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from plimsoll.base.telemetry.exit_summaries import ExitSummary, make_summary, report_at_exit
+from plimsoll.base.telemetry.exit_summaries import (
+    ExitSummary,
+    make_summary,
+    of_used_gpus,
+    report_at_exit,
+)
 from plimsoll.prediction.child.high_water import HighWaterMarks
 from plimsoll.prediction.child.native_replay import NativeReplay
 from plimsoll.torch.session.simulate import simulate_started
@@ -55,16 +60,15 @@ def _summaries(
         return []
     pinned_bytes = simulation.library.pinned_statistics().allocated_bytes.peak
     summaries = []
-    for device in range(len(simulation.profiles)):
+    for device in sorted(simulation.contexts):
         peak = high_water.of(device)
-        if peak.reserved_bytes == 0:
-            continue
         figures = {
             "peak_allocated_bytes": peak.allocated_bytes,
             "peak_reserved_bytes": peak.reserved_bytes,
             "peak_shared_reserved_bytes": 0 if peak.shared is None else peak.shared.peak_bytes,
             "card_peak_bytes": high_water.card_bytes(device),
             "peak_pinned_bytes": pinned_bytes,
+            "pinned_is_shared": simulation.machine.driver == "wddm",
         }
         if native is not None and (replayed := native.of(device)) is not None:
             figures["torch_peak_reserved_bytes"] = replayed.peak_reserved_bytes
@@ -78,7 +82,7 @@ def _summaries(
                 plan=None if plan is None else plan.line(),
             )
         )
-    return summaries
+    return of_used_gpus(summaries)
 
 
 def _known(rank: int | None, launched_as: int | None) -> int | None:
