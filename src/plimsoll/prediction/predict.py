@@ -17,7 +17,7 @@ from plimsoll.prediction.child_process import run, started
 from plimsoll.prediction.compiled_use import EagerUse
 from plimsoll.prediction.distinct import find_roles
 from plimsoll.prediction.options import Options
-from plimsoll.prediction.ranges import with_range
+from plimsoll.prediction.ranges import with_doubtful_cards, with_range
 from plimsoll.recordings.causes.outside_pytorch import CardParts, with_outside
 
 if TYPE_CHECKING:
@@ -171,7 +171,7 @@ def predict_request(
         answer = _eagerly(request, stack) if _may_compile(request) else None
         first = run(request, shows_output=shows_output, is_aside=is_aside)
         with said(f"running {request.title} again, on cards with more memory or other data"):
-            found = _with_need(request, first)
+            found = with_doubtful_cards(_with_need(request, first))
         if found.compiled is None or not found.compiled.functions or found.stopped:
             return found
         if found.serving is not None:  # the engine itself decides what it compiles

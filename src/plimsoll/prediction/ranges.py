@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from plimsoll.base.errors import ScriptError
 from plimsoll.prediction.assumed import LETS_GO_LATER, NEEDS_TRIALS
 from plimsoll.prediction.child_process import run, started
+from plimsoll.prediction.little_room import range_more_bytes
 from plimsoll.prediction.rank_use import alike, with_ranges
 
 if TYPE_CHECKING:
@@ -64,6 +65,18 @@ def with_range(request: Request, found: Prediction) -> Prediction:
         peak_reserved_range_bytes=(min(reserved)[0], max(most for _, most in reserved)),
         seconds=seconds,
     )
+
+
+def with_doubtful_cards(found: Prediction) -> Prediction:
+    """Returns the prediction; other cards that the largest peak exceeds get `may_not_fit`."""
+    more = range_more_bytes(found)
+    if not more:
+        return found
+    cards = [
+        replace(card, may_not_fit=card.may_not_fit or (card.fits and card.headroom_bytes < more))
+        for card in found.other_cards
+    ]
+    return replace(found, other_cards=cards)
 
 
 def _at_end(request: Request, unknown: UnknownName) -> Request:

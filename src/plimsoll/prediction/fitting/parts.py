@@ -39,8 +39,8 @@ class Trial:
         steps: The number of steps; None if the script fails.
         caveats: Sentences on what limits the verdict, such as memory that grows with each step.
         why_unknown: As in a `Prediction`.
-        may_not_fit: Whether the script may not fit although `fits` is true: the size of the CUDA
-            context is an estimate, and the context may take more than stays free.
+        may_not_fit: Whether the script may not fit although `fits` is true: the CUDA context or
+            the peak may be larger than estimated, by more than stays free.
     """
 
     value: int

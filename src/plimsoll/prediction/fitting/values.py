@@ -16,7 +16,7 @@ from plimsoll.prediction.fitting.parts import Trial
 from plimsoll.prediction.fitting.results import Fit
 from plimsoll.prediction.fitting.side_by_side import Outcome, run_beside, slots
 from plimsoll.prediction.fitting.varied_argument import own_value, put_in, take_out
-from plimsoll.prediction.little_room import context_doubt
+from plimsoll.prediction.little_room import doubt
 from plimsoll.prediction.not_kept import each_once
 from plimsoll.prediction.options import Options
 from plimsoll.prediction.parts import INTERRUPTED
@@ -265,7 +265,7 @@ class _Search:
         fits = None if found.fits is None else point.fits
         if found.fits is not None and fits is None and (point.spare_bytes or 0) < 0:
             fits = False
-        may_not_fit = fits is True and context_doubt(found) is not None
+        may_not_fit = fits is True and doubt(found) is not None
         if before is not None and before.headroom_bytes is not None and point.spare_bytes is None:
             self._trials[each.value] = replace(
                 before, fits=fits, step_seconds=None, samples_per_second=None,
