@@ -214,7 +214,10 @@ def fit(
             print(json_line(found.to_dict() | words))
         else:
             show(partial(fit_text, found), "no" if found.largest is None else "yes")
-            hint(_follow(program, found))
+            if found.may_fit is not None and program.recipe is None:
+                print(f"Next: {shlex.join(_follow(program, found))}")
+            else:
+                hint(_follow(program, found))
         if found.stopped == INTERRUPTED:
             raise typer.Exit(130)
     if any_fails or any_open:
@@ -231,11 +234,16 @@ def _one_argument(vary: list[str]) -> str | None:
 def _follow(program: Program, found: FitParts) -> list[str]:
     """Returns the command that the user probably wants next.
 
-    The command runs the script with the largest value that fits. If no value fits, the command is
-    `plimsoll fit` without --vary, which looks for other changes.
+    The command runs the script with the largest value that fits. If a larger value may fit, the
+    command predicts that value, because its report says what decides. If no value fits, the command
+    is `plimsoll fit` without --vary, which looks for other changes.
     """
     from plimsoll.prediction.fitting.varied_argument import put_in, take_out
 
+    if found.may_fit is not None and program.recipe is None:
+        _, others = take_out(program.further, found.vary)
+        further = ["--", *put_in(others, found.vary, found.may_fit)]
+        return ["plimsoll", "predict", *program.words, "--gpu", found.gpu, *further]
     if found.largest is None:
         further = ["--", *program.further] if program.further else []
         return ["plimsoll", "fit", *program.words, "--gpu", found.gpu, *further]

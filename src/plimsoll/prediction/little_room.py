@@ -67,13 +67,26 @@ def doubt(p: PredictionParts) -> str | None:
     return _context_doubt(p) or _range_doubt(p)
 
 
-def sure_room_bytes(p: PredictionParts) -> int:
-    """Returns the memory that stays free with the largest context and the largest peak.
+def sure_room_bytes(p: PredictionParts, cached_bytes: int) -> int:
+    """Returns the memory that stays free with the largest context or the largest peak.
 
-    Negative if memory may be missing. It counts only one of the two, the one that is worse.
+    It is the smaller of the two, and negative if memory may be missing.
+
+    Args:
+        p: The prediction.
+        cached_bytes: The part of reserved memory that counts as free.
     """
-    left = p.total_bytes - p.device_used_bytes
-    return min(p.headroom_bytes - range_more_bytes(p), left - _context_more_bytes(p)[1])
+    if p.serving or p.shared:
+        return p.headroom_bytes + cached_bytes
+    more = range_more_bytes(p)
+    left = p.total_bytes - p.device_used_bytes + cached_bytes - _context_more_bytes(p)[1]
+    return min(p.headroom_bytes - more if more else p.headroom_bytes + cached_bytes, left)
+
+
+def cached_bytes(p: PredictionParts) -> int:
+    """Returns how much of reserved memory PyTorch can do without; 0 if unknown."""
+    least = p.peak_reserved_bytes if p.least_reserved_bytes is None else p.least_reserved_bytes
+    return max(0, p.peak_reserved_bytes - least)
 
 
 def range_more_bytes(p: PredictionParts) -> int:
@@ -94,7 +107,7 @@ def _context_more_bytes(p: PredictionParts) -> tuple[int, int]:
 
 
 def _context_doubt(p: PredictionParts) -> str | None:
-    left = p.total_bytes - p.device_used_bytes
+    left = p.total_bytes - p.device_used_bytes + cached_bytes(p)
     contexts, more = _context_more_bytes(p)
     if p.context_most_bytes is None or not 0 <= left < more:
         return None
