@@ -709,8 +709,9 @@ def test_below_a_value_that_may_fit_the_search_goes_on_to_one_that_does(search: 
     assert all(trials[value].is_doubtful for value in trials if 483 < value < 640)
     first = str(found).splitlines()[0]
     assert first.startswith(
-        f"T4: --n at least {found.largest}, which fits for certain; {found.may_fit} may fit"
+        f"T4: --n at least {found.largest}, which fits for certain; {found.may_fit} "
     )
+    assert " may fit" in first
     notes = [line for line in str(found).splitlines() if f"--n {found.may_fit}: " in line]
     assert len(notes) == 1
 
@@ -735,6 +736,15 @@ def test_a_value_that_the_context_may_spoil_is_no_certain_answer(search: Search)
     assert prediction(need(found.largest)).headroom_bytes >= 512 * MiB
     assert found.largest > 0.94 * 6417
     assert len(runs.tried) <= MOST_RUNS
+
+
+def test_a_script_without_the_option_is_run_once(search: Search) -> None:
+    def lacks(_: int) -> int:
+        reason = "NoSuchOptionError: the script has no --n; did you mean --m? (script.py:3 main)"
+        raise ScriptError("script.py", 1, reason=reason)
+
+    with pytest.raises(InputError, match=r"^the script has no --n; did you mean --m\?$"):
+        search(lacks, default=8)
 
 
 def test_each_trial_is_told_before_and_after(search: Search) -> None:
@@ -796,13 +806,13 @@ def test_a_doubtful_value_may_fit_unless_a_smaller_one_does_not() -> None:
     curve = [known.curve[0], open_, known.curve[1]]
     unknown = replace(known, smallest_failing=None, may_fit=3, curve=curve)
     first, *rows = str(unknown).splitlines()
-    assert first == "T4: --batch-size at least 2, which fits for certain; 3 may fit"
+    assert first == "T4: --batch-size at least 2, which fits for certain; 3 or more may fit"
     assert [row.split("  ")[-1] for row in rows[2:4]] == ["not known", "may fit"]
     assert "  --batch-size 3: not known: its workspaces are not known" in rows
     assert [row.split()[1] for row in rows[2:4]] == [">1.00", ">1.00"]
     none_fits = replace(unknown, largest=None, curve=[open_])
     first = str(none_fits).splitlines()[0]
-    assert first == "T4: no --batch-size that fits for certain was found; 3 may fit"
+    assert first == "T4: no --batch-size that fits for certain was found; 3 or more may fit"
     assert none_fits.is_open
     assert not unknown.is_open
     broken = replace(known.curve[1], value=3, fits=False, error="it raises")

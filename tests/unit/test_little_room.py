@@ -14,7 +14,7 @@ from plimsoll.cli.predict import _answer, _table
 from plimsoll.engine.gpus.profiles import gpu_profile
 from plimsoll.prediction.assumed import FREE_LATER, WORKSPACES, Assumed
 from plimsoll.prediction.caveats import caveats_of_fit
-from plimsoll.prediction.parts import CardVerdict
+from plimsoll.prediction.parts import INTERRUPTED, CardVerdict, Stopped
 from plimsoll.prediction.ranges import with_doubtful_cards
 from plimsoll.prediction.rank_use import SharedCard
 from plimsoll.prediction.results import Prediction
@@ -167,3 +167,12 @@ def test_a_script_that_does_not_fit_lacks_memory_and_has_no_such_caveat() -> Non
     assert "does not fit on T4: " in headline(found)
     assert "context" not in headline(found)
     assert list(caveats_of_fit(found)) == []
+
+
+def test_an_answer_before_the_first_step_says_so() -> None:
+    early = replace(leaving(GiB), stopped=Stopped(INTERRUPTED, "train.py:3 main", 1, 2))
+    assert headline(early).endswith("to spare, and no step of an optimizer has ended yet")
+    late = replace(early, step_peaks_bytes=[GiB])
+    assert "no step" not in headline(late)
+    bounded = replace(early, stopped=Stopped("--at-most-events", "train.py:3 main", 1, 2))
+    assert "no step" not in headline(bounded)

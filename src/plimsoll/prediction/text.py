@@ -31,7 +31,7 @@ from plimsoll.prediction.caveats import (
 from plimsoll.prediction.gpu_rows import gpu_rows
 from plimsoll.prediction.job_text import card_of, is_job, job_verdict, rate_text, shared_card_rows
 from plimsoll.prediction.little_room import MAY_TAKE_MORE, doubt, spare_caveats, spare_words
-from plimsoll.prediction.parts import FEWEST_STEPS
+from plimsoll.prediction.parts import FEWEST_STEPS, INTERRUPTED
 from plimsoll.prediction.serving_text import serving_lines, serving_verdict, serving_why
 from plimsoll.prediction.step_growth import STEPS, growth_bytes, steady_from
 from plimsoll.prediction.trials.written import shown
@@ -268,7 +268,14 @@ def headline(p: PredictionParts) -> str:
         which = "the least" if p.headroom_bytes >= 0 else "the worst"
         spare += f" on GPU {fullest.device}, {which} of its {len(p.devices)} GPUs"
     and_why = "" if why_not is None else f", and {why_not}"
-    return f"{p.script} {verdict} on {where}{so_far}: {spare}{and_why}"
+    early = ", and no step of an optimizer has ended yet" if _is_early(p) else ""
+    return f"{p.script} {verdict} on {where}{so_far}: {spare}{and_why}{early}"
+
+
+def _is_early(p: PredictionParts) -> bool:
+    """Returns whether the user interrupted the script before the end of a step."""
+    is_interrupted = p.stopped is not None and p.stopped.why == INTERRUPTED
+    return is_interrupted and not p.step_peaks_bytes and p.step is None
 
 
 def _fullest_of_several(p: PredictionParts) -> GpuUse | None:

@@ -120,7 +120,7 @@ class FitParts:
         Times are estimates, so several sizes may count as equally fast. The largest of these is
         returned.
         """
-        if "batch" not in self.vary:
+        if "batch" not in self.vary.lower():
             return None
         rates = [(t.value, t.samples_per_second) for t in self.curve if t.samples_per_second]
         most = max((rate for _, rate in rates), default=0.0)

@@ -61,7 +61,8 @@ def trial_text(trial: Trial, total_bytes: int) -> str:
         return f"the script fails: {trial.error}"
     parts = [_verdict(trial)]
     if trial.headroom_bytes is not None and trial.device_used_bytes is not None:
-        parts.append(f"{_used(trial, total_bytes)} of {format_size(total_bytes)}")
+        used = _used(trial, total_bytes)
+        parts.append(used if used.startswith(">") else f"{used} of {format_size(total_bytes)}")
     if trial.why_unknown is not None:
         parts.append(trial.why_unknown)
     if trial.step_seconds is not None:
@@ -74,17 +75,14 @@ def answer_text(fit: FitParts) -> str:
     low, high, doubtful = fit.largest, fit.smallest_failing, fit.may_fit
     if low is None:
         if doubtful is not None:
-            return f"no {fit.vary} that fits for certain was found; {doubtful} may fit"
+            return f"no {fit.vary} that fits for certain was found; {_may_fit(fit)}"
         if fit.stopped is None:
             return f"not even {fit.vary} {high} fits"
         below = "" if high is None else f" below {high}"
         return f"no {fit.vary}{below} that fits was found: {fit.stopped}"
     if doubtful is not None:
         ended = "" if fit.stopped is None else f": {fit.stopped}"
-        above = "" if high is None else f", and {high} does not fit"
-        return (
-            f"{fit.vary} at least {low}, which fits for certain; {doubtful} may fit{above}{ended}"
-        )
+        return f"{fit.vary} at least {low}, which fits for certain; {_may_fit(fit)}{ended}"
     if fit.stopped is None:
         assert high is not None
         near = "" if high - low <= fit.multiple_of else f"; {high}, within 1% of it, does not fit"
@@ -95,6 +93,12 @@ def answer_text(fit: FitParts) -> str:
     if high is not None and all(trial.error is None for trial in fit.curve if trial.value == high):
         return f"{fit.vary} between {low}, which fits, and {high}, which does not: {fit.stopped}"
     return f"{fit.vary} at least {low}; not searched further: {fit.stopped}"
+
+
+def _may_fit(fit: FitParts) -> str:
+    high = fit.smallest_failing
+    more, above = ("", f", and {high} does not fit") if high is not None else (" or more", "")
+    return f"{fit.may_fit}{more} may fit{above}"
 
 
 def _thin(fit: FitParts) -> Iterator[str]:
@@ -162,11 +166,12 @@ def _why(trial: Trial, verdict: str, total_bytes: int) -> str:
 def _used(trial: Trial, total_bytes: int) -> str:
     """Returns a trial's memory of the card, such as "6.55 GiB"; ">8.00 GiB" if that is too much.
 
-    Only a value that does not fit has a figure above the card's memory: what it would need.
+    A run with unlimited memory may take more than the card has. That is no figure of a run on the
+    card, which would return cached memory or fail.
     """
     if trial.error is not None or trial.device_used_bytes is None:
         return "not known"
-    is_beyond = trial.fits is not False and trial.device_used_bytes > total_bytes
+    is_beyond = trial.device_used_bytes > total_bytes
     if is_beyond or (trial.headroom_bytes is None and trial.why_unknown is None):
         return f">{format_size(total_bytes)}"
     return format_size(trial.device_used_bytes)

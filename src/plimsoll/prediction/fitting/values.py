@@ -15,7 +15,12 @@ from plimsoll.prediction.fitting.headroom import Headroom
 from plimsoll.prediction.fitting.parts import Trial
 from plimsoll.prediction.fitting.results import Fit
 from plimsoll.prediction.fitting.side_by_side import Outcome, run_beside, slots
-from plimsoll.prediction.fitting.varied_argument import own_value, put_in, take_out
+from plimsoll.prediction.fitting.varied_argument import (
+    is_option,
+    own_value,
+    take_out,
+    with_value,
+)
 from plimsoll.prediction.little_room import cached_bytes, doubt, sure_room_bytes
 from plimsoll.prediction.not_kept import each_once
 from plimsoll.prediction.options import Options
@@ -77,7 +82,8 @@ def fit(
 
     Args:
         script: A Python file, or with `module` a module's name.
-        vary: An argument that takes a number, such as "--batch-size".
+        vary: An argument that takes a number: an option such as "--batch-size", a position among
+            the script's arguments ("@1" is the first), or an environment variable ("env:BATCH").
         arguments: The script's arguments; the search begins at a value of `vary` among them.
         module: See `predict`.
         gpu: The card.
@@ -149,7 +155,7 @@ class _Search:
 
     def run(self, start: int | None) -> None:
         """Runs tries until the bracket has none left, or memory stops growing."""
-        if start is None and self._request.nproc_per_node is None:
+        if start is None and self._request.nproc_per_node is None and is_option(self._vary):
             start = self._try_own()
         bracket = self._bracket
         if not bracket.points:
@@ -219,8 +225,10 @@ class _Search:
         with temporary_folder() as folder:
             survey = folder / "survey.json"
             self._progress(None, None)
-            request = replace(self._request, survey=str(survey))
+            varied = self._vary if is_option(self._vary) else None
+            request = replace(self._request, survey=str(survey), varied=varied)
             (outcome,) = run_beside([request], lambda *_: None)
+            _check_option(outcome)
             value = own_value(survey, self._vary)
         if outcome.found is not None:
             self._check_use(outcome.found)
@@ -253,8 +261,7 @@ class _Search:
     def _asked(self, each: Try) -> Request:
         request = self._request
         setup = replace(request.setup, unlimited=True) if each.scouts else request.setup
-        arguments = put_in(request.arguments, self._vary, each.value)
-        return replace(request, arguments=arguments, setup=setup)
+        return with_value(replace(request, setup=setup), self._vary, each.value)
 
     def _check_use(self, found: Prediction) -> None:
         if not found.uses_cuda:
@@ -349,6 +356,14 @@ class _Search:
         if not any(each.spare_bytes is not None for each in bracket.points):
             raise outcome.error
         bracket.broken.add(value)
+
+
+def _check_option(outcome: Outcome) -> None:
+    """Raises InputError if the script ended because it has no such option."""
+    reason = (outcome.error and outcome.error.reason) or ""
+    name, _, text = reason.partition(": ")
+    if name == "NoSuchOptionError":
+        raise InputError(text.rpartition(" (")[0] or text)
 
 
 def _failed(value: int, outcome: Outcome) -> Trial:
