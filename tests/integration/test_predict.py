@@ -686,3 +686,21 @@ def test_what_a_kernel_without_a_rule_may_take_is_said_in_bytes(tmp_path: Path) 
     assert assumed.operation == "aten::linalg_eig"
     assert assumed.bytes is not None
     assert 3 * MiB < assumed.bytes < 3.1 * MiB  # the matrix and its complex eigenvectors
+
+
+def test_printing_a_tensor_of_unknown_values_needs_no_further_run(tmp_path: Path) -> None:
+    script = tmp_path / "prints.py"
+    script.write_text(
+        "import sys, torch\n"
+        "net = torch.nn.Linear(512, 512).cuda()\n"
+        "loss = net(torch.randn(4096, 512, device='cuda')).square()\n"
+        "print('loss', loss.mean(), str(loss), f'{loss}')\n"
+        "if sys.argv[1:]:\n"
+        "    kept = loss[loss > 1]\n"
+    )
+    printed = predict(script, values="none")
+    assert not printed.needs_trials
+    assert printed.peak_reserved_range_bytes is None
+    selected = predict(script, ["select"], values="none")
+    assert selected.needs_trials
+    assert selected.peak_allocated_range_bytes is not None

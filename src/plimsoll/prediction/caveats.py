@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from plimsoll.base.printable import printable
 from plimsoll.base.units import format_count, format_size
 from plimsoll.prediction.assumed import STARTED_PROGRAM
-from plimsoll.prediction.little_room import context_doubt
+from plimsoll.prediction.little_room import doubt
 from plimsoll.prediction.step_growth import growth_bytes, steady_from
 
 if TYPE_CHECKING:
@@ -51,9 +51,9 @@ def caveats_of_run(p: PredictionParts) -> Iterator[str]:
 
 
 def caveats_of_fit(p: PredictionParts) -> Iterator[str]:
-    """Yields a doubt about the context, if any, and then the sentences of `caveats_of_run`."""
-    if (doubt := context_doubt(p)) is not None:
-        yield f"It may not fit: {doubt}."
+    """Yields why it may not fit although it fits, if so, and the sentences of `caveats_of_run`."""
+    if (why_not := doubt(p)) is not None:
+        yield f"It may not fit: {why_not}."
     yield from caveats_of_run(p)
 
 

@@ -28,6 +28,7 @@ _WORKED_OUT = (
     "samples_per_second",
     "not_kept",
     "why",
+    "may_not_fit",
     "caveats",
     "next",
 )
@@ -90,8 +91,8 @@ class CardVerdict:
         headroom_bytes: The memory of this card that would stay free if the run reserved as much as
             on the predicted card; negative if memory is missing. Even if it is negative, the run
             can fit this card, because PyTorch may release cached memory to the driver in time.
-        may_not_fit: Whether the run may not fit although `fits` is true: the size of the CUDA
-            context is an estimate, and the context may take more than `headroom_bytes` more.
+        may_not_fit: Whether the run may not fit although `fits` is true: the CUDA context or the
+            peak may be larger than estimated, by more than `headroom_bytes`.
     """
 
     gpu: str

@@ -23,6 +23,7 @@ from plimsoll.prediction.child.found_causes import causes_of
 from plimsoll.prediction.child.guests import note_other_cards
 from plimsoll.prediction.child.own_limits import tightest_limit
 from plimsoll.prediction.child.peak_contents import PeakContents, Run, find_peak
+from plimsoll.prediction.child.printing import is_of_printing
 from plimsoll.prediction.child.program_notes import notes_of
 from plimsoll.prediction.child.script_ending import ScriptEnding, line_of_stack, reason_of
 from plimsoll.prediction.child.uncertain_peaks import UncertainPeaks, uncertain_peaks
@@ -285,6 +286,8 @@ def _assumptions(simulation: Simulation, *, depends_on: Collection[str]) -> list
         # reads them to explain the memory use.
         if what.startswith(MATH_ATTENTION):
             continue
+        if what in SIZES_BY_DATA and is_of_printing(assumption.stack):
+            continue  # these sizes are a few hundred bytes at most, and only a text comes of them
         operation = simulation.library.name(assumption.operation)
         entry = merged.setdefault((what, operation), [None, 0, 0])
         if entry[0] is None and assumption.stack:

@@ -131,7 +131,7 @@ def uncertain_peaks(
     # Only the draws of sizes are checked for failures. Later frees cannot make a request fail:
     # before PyTorch raises an error, it waits for the streams that still use freed blocks.
     failing = [
-        (run.replay(draw) if each.failed else each).allocated_bytes
+        run.replay(draw) if each.failed else each
         for each, draw in zip(peaks, sizes, strict=False)
         if each.failed or (each.reserved_bytes > room_bytes and run.replay(draw, room_bytes).failed)
     ]
@@ -142,6 +142,9 @@ def uncertain_peaks(
     reserved = bounds(
         peak.reserved_bytes, as_thought.reserved_bytes, [each.reserved_bytes for each in peaks]
     )
+    # The run's own peak may be lower than that of `as_thought`, because PyTorch returned cached
+    # memory. A replay that fails needs more than the card has all the same.
+    reserved = (reserved[0], max(reserved[1], *(each.reserved_bytes for each in failing), 0))
     allocated = bounds(
         peak.allocated_bytes, as_thought.allocated_bytes, [each.allocated_bytes for each in peaks]
     )
@@ -159,7 +162,7 @@ def uncertain_peaks(
         None if is_allocated_known and not sizes else allocated,
         reserved,
         depends_on,
-        max(failing, default=None),
+        max((each.allocated_bytes for each in failing), default=None),
     )
 
 

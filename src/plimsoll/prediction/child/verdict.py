@@ -122,8 +122,8 @@ def _why_unknown(
 ) -> str | None:
     """Returns why it is unknown whether all processes fit; None if it is known."""
     for each in reports:
-        if each.prediction and (size := each.prediction["may_fail_with_bytes"]):
-            return f"cuDNN's workspaces may be so large that the peak is {format_size(size)}"
+        if each.prediction and each.prediction["may_fail_with_bytes"]:
+            return _with_largest_workspaces(each.prediction)
         if each.report is None and not any(each.process in card.takes for card in cards.values()):
             return (
                 f"a signal ended process {each.process}, which used a GPU, before it reported how "
@@ -150,6 +150,13 @@ def _why_unknown(
                 f"{format_size(card.at_most_bytes)} if their peaks coincide"
             )
     return None
+
+
+def _with_largest_workspaces(found: dict[str, Any]) -> str:
+    more = found["peak_reserved_range_bytes"][1] - found["peak_reserved_bytes"]
+    most = format_size(found["device_used_bytes"] + more)
+    whole = format_size(found["total_bytes"] + found["used_bytes"])
+    return f"cuDNN's workspaces may be so large that it takes {most} of the card's {whole}"
 
 
 def _prediction(reported: ProcessReport) -> dict[str, Any] | None:

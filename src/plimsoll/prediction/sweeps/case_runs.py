@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from plimsoll.base.errors import InputError, ScriptError
 from plimsoll.engine.gpus.profiles import gpu_profile
 from plimsoll.engine.replays.replay import replay
-from plimsoll.prediction.little_room import context_doubt
+from plimsoll.prediction.little_room import doubt
 from plimsoll.prediction.options import Options
 from plimsoll.prediction.predict import predict_request
 from plimsoll.prediction.recipes.served import engine_version
@@ -124,7 +124,7 @@ def _predicted(run: CaseRun, request: Request, *, is_aside: bool) -> Row:
         step_seconds=found.step_seconds if is_alike else None,
         samples_per_second=found.samples_per_second if is_alike else None,
         result={**found.to_dict(), "timeline": None},
-        may_not_fit=context_doubt(found) is not None,
+        may_not_fit=doubt(found) is not None,
     )
 
 

@@ -96,8 +96,8 @@ class Row:
             For a job, the samples of all ranks count if each rank has its own samples.
         result: The whole prediction (`Prediction.to_dict`, without its timeline), or the replay of
             each device.
-        may_not_fit: Whether the program may not fit although `fits` is true: the size of the CUDA
-            context is an estimate, and the context may take more than stays free.
+        may_not_fit: Whether the program may not fit although `fits` is true: the CUDA context or
+            the peak may be larger than estimated, by more than stays free.
     """
 
     case: Case

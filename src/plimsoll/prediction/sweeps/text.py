@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from plimsoll.base.layout import paragraphs, table
 from plimsoll.base.units import format_count, format_seconds, format_size
-from plimsoll.prediction.little_room import ESTIMATED_CONTEXT
+from plimsoll.prediction.little_room import MAY_TAKE_MORE
 from plimsoll.prediction.serving_text import room_text
 from plimsoll.prediction.sweeps.best_rows import best_first, by_program, cost
 from plimsoll.prediction.sweeps.served_rows import ends_of, serving_of
@@ -205,7 +205,7 @@ def _failures(found: SweepParts) -> Iterator[str]:
 
 def _end(found: SweepParts) -> Iterator[str]:
     if any(row.may_not_fit for row in found.rows):
-        yield f"{_DOUBTFUL}: {ESTIMATED_CONTEXT}"
+        yield f"{_DOUBTFUL}: {MAY_TAKE_MORE}"
     ranks = max((row.case.ranks for row in found.rows), default=1)
     if ranks > 1:
         yield (
