@@ -40,7 +40,8 @@ from plimsoll.prediction.serving_text import serving_lines, serving_verdict, ser
 from plimsoll.prediction.step_growth import STEPS, growth_bytes, steady_from
 from plimsoll.prediction.trials.written import shown
 from plimsoll.recordings.analysis.category_names import category_title
-from plimsoll.recordings.causes.wording import most_held, why
+from plimsoll.recordings.causes.cause import main_cause, other_growth
+from plimsoll.recordings.causes.wording import also, most_held, why
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from plimsoll.prediction.parts import GpuUse, PredictionParts
     from plimsoll.prediction.trials.kept_apart import KeptApart
     from plimsoll.prediction.trials.written import Written
+    from plimsoll.recordings.causes.cause import Cause
 
 _MOST_LINES = 6
 _MOST_CARDS = 8
@@ -126,6 +128,9 @@ def answer_lines(p: PredictionParts, follow: Sequence[str]) -> Iterator[str]:
         yield Verbatim(f"Try: {patch}")
     elif follow:
         yield Verbatim(f"Next: {shlex.join(follow)}")
+    grows = None if p.serving is not None else other_growth(p.causes, _cause(p))
+    if grows is not None:
+        yield also(grows)
 
 
 def verdict_words(p: PredictionParts, follow: Sequence[str]) -> dict[str, str | list[str] | None]:
@@ -149,20 +154,25 @@ def verdict_words(p: PredictionParts, follow: Sequence[str]) -> dict[str, str | 
 def _why(p: PredictionParts) -> str | None:
     if (serving := serving_why(p)) is not None:
         return serving
-    return why(p.causes[0]) if p.causes else most_held(p.by_category, p.top_lines)
+    cause = _cause(p)
+    return most_held(p.by_category, p.top_lines) if cause is None else why(cause)
+
+
+def _cause(p: PredictionParts) -> Cause | None:
+    return main_cause(p.causes, p.peak_reserved_bytes)
 
 
 def _patch(p: PredictionParts) -> str | None:
     """Returns a change that saves memory: a line of code or a setting.
 
     For a serving engine, the change is the option that limits requests to the greatest length that
-    fits. Otherwise it is the change for the main cause, `causes[0]`. Returns None if no change is
+    fits. Otherwise it is the change for the main cause. Returns None if no change is
     known, or if the change saves too little.
     """
     if p.serving is not None:
         length = p.serving.fitting_len
         return f"--max-model-len {length}" if length else None
-    cause = p.causes[0] if p.causes else None
+    cause = _cause(p)
     helps = cause is not None and not cause.hardly_helps(p.peak_reserved_bytes)
     return cause.patch if cause is not None and cause.patch and helps else None
 
