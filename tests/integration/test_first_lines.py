@@ -200,7 +200,7 @@ def test_a_leak_is_the_answer_with_its_line(explained: Explanation) -> None:
     answer, why = str(replace(explained, leaks=[leak])).splitlines()[:2]
     assert answer == "The program leaks: train.py:30 step holds 12.00 MiB more each step."
     assert why == (
-        "Why: over the examined steps, train.py:30 step has kept 84.00 MiB in 7 more blocks."
+        "Why: over the examined steps, train.py:30 step has kept 840.00 MiB in 70 more blocks."
     )
 
 

@@ -44,7 +44,8 @@ class Cause:
         sentence: One sentence, without a full stop, that says which code holds how much memory.
         change: The advice, in the imperative; "" if the program needs none.
         bytes: The memory that the cause is known to hold at the peak.
-        line: The source line of the cause; None if unknown.
+        line: The source line of the cause, as "FILE:LINE FUNCTION", or neighbouring lines, as
+            "FILE:FIRST-LAST FUNCTION"; None if unknown.
         patch: Text to copy: a line of code or a setting; "" without one.
         growth_bytes: The growth with each iteration of a loop; 0 if the memory does not grow.
         saves_bytes: The bytes of peak reserved memory that the change saved in a trial; None if

@@ -54,8 +54,8 @@ def find_causes(facts: Facts, guarded: Guard) -> list[Cause]:
     """Finds all causes; the one that best explains the program's memory comes first.
 
     If blocks never took half of the reserved memory, the causes in `_OF_THE_ALLOCATOR` come first.
-    Otherwise needless memory comes first, as `Cause.is_needless` defines it, and then the cause that
-    holds the most memory at the peak. Causes about host memory come last.
+    Otherwise needless memory comes first, as `Cause.is_needless` defines it, and then what holds
+    the most memory at the peak. Causes about host memory come last.
 
     Args:
         facts: The facts of one device.

@@ -46,7 +46,7 @@ def unused_activations(facts: Facts) -> Cause | None:
     released, held = _released(facts), _held(facts)
     found = _largest(facts, np.union1d(released, held))
     if found is None:
-        return None
+        return _in_some_passes(facts, released)
     size = facts.bytes_of(found.blocks)
     if not size or size < _LEAST_SHARE * facts.allocated_bytes:
         return None
@@ -62,6 +62,21 @@ def unused_activations(facts: Facts) -> Cause | None:
         bytes=size,
         line=found.line,
         patch="with torch.no_grad():",
+    )
+
+
+def _in_some_passes(facts: Facts, released: NDArray[np.int64]) -> Cause | None:
+    """Makes the `Cause` for unused graphs whose lines all run in training, in other passes."""
+    size, line = facts.bytes_of(released), facts.line_of_most(released)
+    if not size or size < _LEAST_SHARE * facts.allocated_bytes or line is None:
+        return None
+    return Cause(
+        name="unused_activations",
+        sentence=f"{subject(line)} keeps {format_size(size)} for a backward pass that other passes "
+        "of its loop run, and these do not",
+        change="put the passes without a backward pass under torch.no_grad()",
+        bytes=size,
+        line=line,
     )
 
 
@@ -88,13 +103,10 @@ def _held(facts: Facts) -> NDArray[np.int64]:
     live = live[facts.are_from(live, lambda origin: origin.keeps_graph)]
     live = np.setdiff1d(live, autocast_copies(facts))
     results = live[facts.are_from(live, lambda origin: origin.may_have_grad_fn)]
-    is_result = np.isin(live, results)
-    place = np.arange(len(facts.blocks))
-    place[live] = np.arange(len(live))
     found = [
         own
         for own in facts.callers_lines(live).values()
-        if facts.bytes_of(own[is_result[place[own]]]) > _LEAST_RESULTS * facts.bytes_of(own)
+        if facts.bytes_of(np.intersect1d(own, results)) > _LEAST_RESULTS * facts.bytes_of(own)
     ]
     return np.sort(np.concatenate(found)) if found else live[:0]
 

@@ -77,6 +77,8 @@ def _statement(cause: Cause, script: ScriptText) -> ast.stmt:
 
 
 def _without_grad(cause: Cause, script: ScriptText) -> ScriptText:
+    if cause.patch != NO_GRAD:
+        raise CannotChangeError("training runs every line that keeps the graph")
     first, last = map(script.now, _lines_of(cause))
     around, behind = script.statements(first), script.statements(last)
     # The outermost pair of different statements, or else the same innermost statement twice.
