@@ -19,7 +19,10 @@ for step in range(20):
     optimizer.zero_grad()
     z.square().mean().backward()
     optimizer.step()
-    bank.append(z if is_faulty else z.detach().cpu())
+    if is_faulty:
+        bank.append(z)
+    else:
+        bank.append(z.detach().cpu())
     if step % 10 == 9:
         with torch.set_grad_enabled(is_faulty):
             first = [model(torch.randn(1024, 256, device="cuda")) for _ in range(4)]

@@ -35,8 +35,6 @@ _KEPT = "kept.append(result.detach().cpu())"
 UNSEEN = (_SUMMED, _KEPT)
 """The patches for causes where plimsoll has not found the statement that keeps the value."""
 _LARGEST_NUMBER = 8
-_LEAST_RESULT = 0.01
-"""An operation whose results have less than this share of a graph's results does not count."""
 _LEAST_GROWN = MiB
 NO_GRAD = "with torch.no_grad():"
 """The patch for a graph that no backward pass uses."""
@@ -174,8 +172,9 @@ def _graph(
     line = users_part(leak.what) or leak.what
     mine = results[facts.are_of_line(results, line)]
     # A graph keeps the results of several operations. A single result may be kept without a graph.
-    sizes = np.bincount(facts.blocks.stack[results], facts.blocks.size[results].astype(np.int64))
-    are_several = np.count_nonzero(sizes > _LEAST_RESULT * sizes.sum()) > 1
+    # A number, such as a loss that a list also keeps, is no sign of a graph.
+    large = results[facts.blocks.size[results] > _LARGEST_NUMBER]
+    are_several = len(np.unique(facts.blocks.stack[large])) > 1
     if 2 * facts.bytes_of(mine) > leak.grown_bytes:
         is_certain = bool(facts.are_from(mine, lambda origin: origin.has_grad_fn).all())
         return _Graph(mine, is_certain) if are_several else None

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from plimsoll.recordings.causes.cause import Facts
 
 _LEAST_SHARE = 0.1
+_LEAST_HELD = 0.2
+"""The least share of the peak for graphs that results hold. Training often holds one for a metric.
+"""
 _LEAST_RESULTS = 0.25
 """Of the memory of an unused graph, at least this share are results with a grad_fn."""
 _NO_GRAPH = ("parameters", "gradients", "optimizer_state", "kv_cache", "workspaces", "collectives")
@@ -48,7 +51,9 @@ def unused_activations(facts: Facts) -> Cause | None:
     if found is None:
         return _in_some_passes(facts, released)
     size = facts.bytes_of(found.blocks)
-    if not size or size < _LEAST_SHARE * facts.allocated_bytes:
+    is_released = 2 * facts.bytes_of(np.intersect1d(found.blocks, released)) > size
+    least = _LEAST_SHARE if is_released else _LEAST_HELD
+    if not size or size < least * facts.allocated_bytes:
         return None
     where = subject(found.line)
     keeps = "keep" if re.search(r":\d+-\d+$", where) else "keeps"
