@@ -36,7 +36,8 @@ from plimsoll.prediction.serving_text import serving_lines, serving_verdict, ser
 from plimsoll.prediction.step_growth import STEPS, growth_bytes, steady_from
 from plimsoll.prediction.trials.written import shown
 from plimsoll.recordings.analysis.category_names import category_title
-from plimsoll.recordings.causes.wording import most_held, why
+from plimsoll.recordings.causes.cause import main_cause, other_growth
+from plimsoll.recordings.causes.wording import also, most_held, why
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -123,6 +124,9 @@ def answer_lines(p: PredictionParts, follow: Sequence[str]) -> Iterator[str]:
         yield Verbatim(f"Try: {patch}")
     elif follow:
         yield Verbatim(f"Next: {shlex.join(follow)}")
+    grows = None if p.serving is not None else other_growth(p.causes, _cause(p))
+    if grows is not None:
+        yield also(grows)
 
 
 def verdict_words(
@@ -153,29 +157,30 @@ def verdict_words(
 def _why(p: PredictionParts) -> str | None:
     if (serving := serving_why(p)) is not None:
         return serving
-    cause = _main_cause(p)
+    cause = _cause(p)
     return most_held(p.by_category, p.top_lines) if cause is None else why(cause)
 
 
-def _main_cause(p: PredictionParts) -> Cause | None:
-    """Returns the first cause of the card's memory; None if only causes of host memory are known.
+def _cause(p: PredictionParts) -> Cause | None:
+    """Returns the main cause of the card's memory; None if there is none.
 
     Advice on host memory saves nothing on the card, so it is no answer to whether a script fits.
     """
-    return next((cause for cause in p.causes if not cause.on_host), None)
+    on_card = [cause for cause in p.causes if not cause.on_host]
+    return main_cause(on_card, p.peak_reserved_bytes)
 
 
 def _patch(p: PredictionParts) -> str | None:
     """Returns a change that saves memory: a line of code or a setting.
 
     For a serving engine, the change is the option that limits requests to the greatest length that
-    fits. Otherwise it is the change for the main cause of the card's memory. Returns None if no
-    change is known, or if the change saves too little.
+    fits. Otherwise it is the change for the main cause. Returns None if no change is
+    known, or if the change saves too little.
     """
     if p.serving is not None:
         length = p.serving.fitting_len
         return f"--max-model-len {length}" if length else None
-    cause = _main_cause(p)
+    cause = _cause(p)
     helps = cause is not None and not cause.hardly_helps(p.peak_reserved_bytes)
     return cause.patch if cause is not None and cause.patch and helps else None
 
