@@ -188,6 +188,11 @@ def _lines(made: Definitions) -> dict[str, dict[str, Any]]:
         "description": "What limits the answer, in sentences: steps that were left out, growing "
                        "memory, a stop. The list is empty if nothing does.",
     }  # fmt: skip
+    doubtful = _text(
+        "Whether it may not fit although `fits` is true: the CUDA context or the peak "
+        "may be larger than estimated, by more than stays free.",
+        "boolean",
+    )
     serving = {**made.keys(EngineFitParts), **words}
     fit, plan = {**made.keys(FitParts), **words}, {**made.keys(PlanParts), **words}
     replay = made.keys(ReplayResult)
@@ -235,7 +240,7 @@ def _lines(made: Definitions) -> dict[str, dict[str, Any]]:
         },
     }
     url = {"url": _text("Where the page is served.", "string")}
-    prediction |= words | {"caveats": caveats}
+    prediction |= words | {"may_not_fit": doubtful, "caveats": caveats}
     return {
         "predict": _object("predict: a script on a card.", prediction),
         "predict_check": _object("predict --check: it beside a recording.", made.keys(CheckParts)),

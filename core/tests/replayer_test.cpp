@@ -466,6 +466,18 @@ TEST(replay_notes_the_state_at_its_peak) {
   CHECK_EQUAL(peak.inactive_split, 15_MiB);
 }
 
+TEST(replay_notes_the_fullest_moment_of_its_peak) {
+  const std::vector<TraceEvent> events{
+      alloc(kA, 40_MiB), free_requested(kA, 40_MiB), free_completed(kA, 40_MiB), alloc(kB, 60_MiB),
+      alloc(kA, 40_MiB), free_requested(kA, 40_MiB), free_completed(kA, 40_MiB), alloc(kC, 12_MiB)};
+  Replay replay(kOnly);
+  replay.run(events);
+  const PeakState& peak = replay.replayer.peak();
+  CHECK_EQUAL(peak.event, 4U);  // reserved memory is at its peak since event 3
+  CHECK_EQUAL(peak.reserved, 100_MiB);
+  CHECK_EQUAL(peak.active, 100_MiB);
+}
+
 TEST(replay_goes_on_from_a_restored_state) {
   Gpu gpu(1_GiB);
   gpu.allocator.begin_allocate_to_pool(kPool, {});

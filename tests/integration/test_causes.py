@@ -143,6 +143,27 @@ def test_a_recorded_validation_names_its_leak_whether_or_not_it_fills_the_card(
         assert leak.saves_bytes >= 10 * cause.growth_bytes
 
 
+def test_of_two_loops_that_keep_memory_the_one_that_keeps_more_is_named(tmp_path: Path) -> None:
+    keeps = "kept.append(torch.zeros(2 << 20, device='cuda'))"
+    script = tmp_path / "both.py"
+    text = (CAUSES / "leaking_validation.py").read_text()
+    text = text.replace("optimizer.step()\n", f"optimizer.step()\n        {keeps}\n")
+    script.write_text(text.replace("for _ in range(2):", "kept = []\nfor _ in range(2):"))
+    assert predict(script, ["fault"]).causes[0].patch == "with torch.no_grad():"
+    assert predict(script, ["fine"]).causes[0].patch != "with torch.no_grad():"
+
+
+def test_frozen_parameters_need_no_no_grad(tmp_path: Path) -> None:
+    script = tmp_path / "frozen.py"
+    text = (CAUSES / "unused_activations.py").read_text()
+    begin = text.index("optimizer = ")
+    frozen = text[:begin] + text[text.index("with torch.set_grad_enabled") :]
+    script.write_text(frozen)
+    assert [cause.name for cause in predict(script, ["fault"]).causes] == ["unused_activations"]
+    script.write_text(frozen.replace(".cuda()", ".cuda().requires_grad_(False)"))
+    assert predict(script, ["fault"]).causes == []
+
+
 def test_without_any_backward_pass_no_grad_is_advised_on_a_condition(tmp_path: Path) -> None:
     script = tmp_path / "sums.py"
     script.write_text(

@@ -202,6 +202,16 @@ def test_an_option_of_the_script_is_told_its_place(verb: str) -> None:
         f"plimsoll: no such option: --momentum; options of the script go after --; "
         f"see plimsoll {verb} --help\n"
     )
+    done = run_plimsoll(verb, "train.py", "--batch_size", "8")
+    assert done.stderr == (
+        f"plimsoll: no such option: --batch_size; options of the script go after --; "
+        f"see plimsoll {verb} --help\n"
+    )
+    done = run_plimsoll(verb, "train.py", "--gpus", "RTX 4090")
+    assert done.stderr == (
+        "plimsoll: --gpus takes a number of cards, and --gpu a card's name; "
+        f"see plimsoll {verb} --help\n"
+    )
     done = run_plimsoll(verb, "train.py", "--batch-size", "8")
     assert done.returncode == 2
     assert done.stderr == (

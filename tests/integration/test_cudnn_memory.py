@@ -65,6 +65,30 @@ def test_autocast_to_bfloat16_runs_recurrent_layers_in_half_precision() -> None:
     assert output.dtype == torch.half
 
 
+@on_simulated_gpus(gpu="H200")
+def test_the_workspace_of_a_recurrent_layer_grows_with_its_input() -> None:
+    # Workspaces on an H200 with PyTorch 2.11, for 11 steps of 70 sequences.
+    for kind, width, hidden, layers, two_way, workspace in [
+        (nn.GRU, 8, 64, 1, True, 21919680),
+        (nn.GRU, 96, 96, 1, False, 14685504),
+        (nn.GRU, 100, 96, 2, True, 43776000),
+        (nn.GRU, 512, 64, 2, True, 49035072),
+        (nn.LSTM, 512, 64, 1, True, 31433536),
+        (nn.RNN, 500, 320, 2, True, 66616064),
+    ]:
+        layer = kind(width, hidden, layers, bidirectional=two_way).cuda()
+        rows = torch.zeros(11, 70, width, device="cuda", requires_grad=True)
+        assert workspace in requests_of(partial(layer, rows)), (kind, width, hidden)
+
+
+@on_simulated_gpus(gpu="H200")
+def test_a_missing_gradient_of_all_steps_is_zeros_that_are_copied_if_the_batch_is_first() -> None:
+    for batch_first, copies in ((True, 2), (False, 1)):
+        layer = nn.GRU(40, 96, batch_first=batch_first).cuda()
+        _, last = layer(torch.zeros(50, 30, 40, device="cuda"))
+        assert backward_of(last).count(50 * 30 * 96 * 4) == copies
+
+
 def image(*sizes: int, dtype: Any = None) -> Any:
     made = torch.zeros(*sizes, device="cuda", dtype=dtype)
     return made.contiguous(memory_format=torch.channels_last).requires_grad_()

@@ -41,6 +41,19 @@ REFUSED = (
     ("torch._foreach_add([x], [x.cpu()])", RuntimeError, "same device"),
     ("torch._foreach_add([x.cpu()], [x])", RuntimeError, "same device"),
     ("torch._foreach_add_([torch.tensor(1.0)], [x])", RuntimeError, "same device"),
+    ("torch._foreach_add_([torch.tensor(1.0)], [x.sum()])", RuntimeError, "cuda:0 and cpu!"),
+    ("torch.tensor(1.0).add_(x.sum()).item()", RuntimeError, "cuda:0 and cpu!"),
+    ("torch.add(x, 1, out=torch.tensor(1.0))", RuntimeError, "cuda:0 and cpu!"),
+    (
+        "torch.ops.aten._foreach_add.Tensor([x], torch.tensor(1.0))",
+        RuntimeError,
+        "scalar tensor expected to be on cuda:0 but is on cpu",
+    ),
+    ("torch._foreach_mul_([x.cpu()], x.sum())", RuntimeError, "is expected to be on cpu"),
+    ("torch._foreach_mul([x], x)", RuntimeError, "0 dim but it has 1 dimensions and 2"),
+    ("torch._foreach_addcmul([x], [x], [x], x[:1])", RuntimeError, "scalars to be on CPU"),
+    ("torch._foreach_add_([x, x], [x])", RuntimeError, "same number of tensors, got 2 and 1"),
+    ("torch._foreach_add_([x, x], [1.0])", RuntimeError, "same number of elements"),
     ("torch.bitwise_and(x, i, out=i)", NotImplementedError, "bitwise_and_cuda"),
     ("x[:0] & x[:0]", NotImplementedError, "bitwise_and_cuda"),
     ("x[:0].gcd(x[:0])", NotImplementedError, "gcd_cuda"),
@@ -77,6 +90,8 @@ TAKEN = (
     "torch.fft.rfft(torch.ones(8, device=d).half())",
     "torch.fft.irfft(torch.ones(5, device=d, dtype=torch.complex64))",
     "torch._foreach_add([x], [torch.tensor(1.0)])",
+    "torch.tensor(1.0).fill_(x.sum())",
+    "x.sum().fill_(torch.tensor(1.0))",
     "torch._foreach_copy_([x], [x.cpu()])",
     "torch._foreach_mul_([x.cpu(), x], 2.0)",
     "torch.bitwise_and(i, i, out=torch.empty(0, device=d))",
@@ -132,6 +147,57 @@ def test_a_type_for_which_there_is_no_kernel_is_refused() -> None:
 def test_a_type_for_which_there_is_a_kernel_is_taken() -> None:
     for expression in TAKEN + EARLY:
         eval(expression, _names())
+
+
+# Calls for lists whose second element is on the host. PyTorch computes each element by itself.
+BY_ELEMENT = (
+    ("torch._foreach_mul([x, h], [x, h])", [[0.0, 1.0], 9.0]),
+    ("torch._foreach_mul([x, h], 2.0)", [[0.0, 2.0], 6.0]),
+    ("torch._foreach_mul([x, h], [2.0, 3.0])", [[0.0, 2.0], 9.0]),
+    ("torch._foreach_mul([x, h], torch.tensor(2.0))", [[0.0, 2.0], 6.0]),
+    ("torch._foreach_addcdiv([x, h], [x, h], [x + 1, h], [2.0, 3.0])", [[0.0, 2.0], 6.0]),
+    ("torch._foreach_addcmul([x, h], [x, h], [x, h], torch.ones(2))", [[0.0, 2.0], 12.0]),
+    ("torch._foreach_lerp([x, h], [x, h], 0.5)", [[0.0, 1.0], 3.0]),
+    ("torch._foreach_norm([x, h])", [1.0, 3.0]),
+    ("torch._foreach_max([x, h])", [1.0, 3.0]),
+    ("torch._foreach_pow([x, h], 2)", [[0.0, 1.0], 9.0]),
+    ("torch._foreach_sqrt([x, h * h])", [[0.0, 1.0], 3.0]),
+)
+
+
+@on_simulated_gpus()
+def test_what_is_computed_of_an_element_on_the_host_is_on_the_host() -> None:
+    for expression, values in BY_ELEMENT:
+        found = eval(expression, {**_names(), "h": torch.tensor(3.0)})
+        assert [each.device.type for each in found] == ["cuda", "cpu"], expression
+        assert [each.tolist() for each in found] == values, expression
+    names = {**_names(), "h": torch.tensor(3.0)}
+    assert eval("torch._foreach_mul([x, h], x.sum())[1].device.type", names) == "cuda"
+
+
+@on_simulated_gpus()
+def test_a_list_with_an_element_on_the_host_is_written_and_differentiated() -> None:
+    device, host = torch.ones(2, device="cuda", requires_grad=True), torch.tensor(2.0)
+    host.requires_grad_()
+    products = torch._foreach_mul([device, host], [torch.full_like(device, 3.0), host.detach()])
+    torch.autograd.backward([products[0].sum(), products[1]])
+    assert (device.grad.tolist(), host.grad.item()) == ([3.0, 3.0], 2.0)
+    with torch.no_grad():
+        torch._foreach_add_([device, host], 1.0)
+    assert (device.tolist(), host.item()) == ([2.0, 2.0], 3.0)
+
+
+@on_simulated_gpus()
+def test_lists_of_different_types_take_memory_by_element() -> None:
+    """Norms of such lists are reductions of each tensor, which keep partial results."""
+    lists = [torch.ones(1 << 22, device="cuda"), torch.ones(1 << 22, device="cuda").half()]
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    norms = torch._foreach_norm(lists)
+    most = torch.cuda.max_memory_allocated() - before
+    alone = [torch.linalg.vector_norm(each) for each in lists]
+    assert [each.dtype for each in norms] == [each.dtype for each in alone]
+    assert most > 2 * 512
 
 
 @on_simulated_gpus("--gpus", "2")

@@ -282,9 +282,10 @@ def test_advice_is_ranked_and_no_more_than_was_tried() -> None:
     found = explained(TRAIN, advice=True)
     order = [(COSTS.index(one.cost), -one.saves_bytes) for one in found.advice]
     assert order == sorted(order)
-    assert [one.kind for one in found.advice][-2:] == ["limit", "spill"]
+    assert found.advice[-1].kind == "limit"
+    # The snapshot does not name its card, so nothing says that the program needs host memory.
     kinds = {one.kind for one in found.advice}
-    assert {"setting", "elastic", "spill"} <= kinds
+    assert kinds == {"setting", "elastic", "limit"}
     for one in found.advice:
         saved = one.peak_dedicated_bytes or one.peak_reserved_bytes
         assert one.saves_bytes == found.reserved.reserved_bytes - saved

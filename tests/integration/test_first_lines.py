@@ -196,11 +196,11 @@ def test_several_lines_to_change_are_one_line_to_copy(explained: Explanation) ->
 
 
 def test_a_leak_is_the_answer_with_its_line(explained: Explanation) -> None:
-    leak = Leak("train.py:30 step", 12 << 20, 0.999, 84 << 20, 7, 1234)
+    leak = Leak("train.py:30 step", 12 << 20, 0.999, 840 << 20, 70, 1234)
     answer, why = str(replace(explained, leaks=[leak])).splitlines()[:2]
     assert answer == "The program leaks: train.py:30 step holds 12.00 MiB more each step."
     assert why == (
-        "Why: over the examined steps, train.py:30 step has kept 84.00 MiB in 7 more blocks."
+        "Why: over the examined steps, train.py:30 step has kept 840.00 MiB in 70 more blocks."
     )
 
 

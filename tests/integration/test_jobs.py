@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from plimsoll.base.units import MiB
-from plimsoll.prediction.assumed import EXTRAPOLATED_NCCL
+from plimsoll.prediction.assumed import EXTRAPOLATED_NCCL, LETS_GO_LATER
 from plimsoll.prediction.predict import predict
 from tests.commands import run_plimsoll
 from tests.simulated import PROGRAMS
@@ -56,6 +56,14 @@ def test_ranks_of_data_parallel_training_take_the_same() -> None:
     assert_ranges_hold(first)
     # plimsoll assumes nothing about NCCL: its memory for two ranks on NVLink was measured.
     assert not any(each.operation == "NCCL" for each in found.assumptions)
+
+
+@pytest.mark.long
+def test_a_bucket_with_views_may_stay_alive_too() -> None:
+    """The first bucket has no owner but its collective, once the gradients are deleted."""
+    found = trained("views")
+    bucket = next(each for each in found.assumptions if each.what == LETS_GO_LATER)
+    assert bucket.bytes == 4 * LAYER
 
 
 @pytest.mark.long

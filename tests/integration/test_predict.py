@@ -431,6 +431,17 @@ def test_a_run_that_spills_warns_and_says_so_at_its_end(allocator: str) -> None:
     assert "reserved 5.00 GiB, in shared memory 1.00 GiB, in use on the card" in done.stderr
 
 
+@pytest.mark.parametrize("driver", ["linux", "wddm"])
+def test_a_run_that_only_locks_host_memory_says_so_at_its_end(driver: str, tmp_path: Path) -> None:
+    (tmp_path / "pin.py").write_text("import torch\nheld = torch.empty(3 << 28).pin_memory()\n")
+    simulated = ("--simulate", "T4", "--driver", driver, "--host-memory", "32GiB")
+    done = run_plimsoll("run", *simulated, str(tmp_path / "pin.py"))
+    (line,) = done.stderr.splitlines()
+    assert "peak allocated 0 bytes, reserved 0 bytes, in use on the card " in line
+    shared = ", which counts as shared memory too" if driver == "wddm" else ""
+    assert line.endswith(f"; page-locked host memory 4.00 GiB{shared}")
+
+
 def test_all_cards_are_listed() -> None:
     _, *lines = run_plimsoll("gpus").stdout.splitlines()
     assert len(lines) == len(gpu_profiles())
@@ -628,7 +639,29 @@ def test_optimizers_that_step_one_after_another_end_one_step_together(tmp_path: 
         "    for optimizer in pair:\n"
         "        optimizer.step()\n"
     )
-    assert len(predict(script).step_peaks_bytes) == 4
+    found = predict(script)
+    assert len(found.step_peaks_bytes) == 4
+    assert found.step is not None
+    assert found.step.ends_at is not None
+    assert "pair.py:7" in found.step.ends_at
+
+
+def test_where_optimizers_take_turns_memory_and_time_have_the_same_steps(tmp_path: Path) -> None:
+    script = tmp_path / "turns.py"
+    script.write_text(
+        "import torch\n"
+        "often, rarely = torch.nn.Linear(64, 64).cuda(), torch.nn.Linear(64, 64).cuda()\n"
+        "pair = [torch.optim.AdamW(part.parameters()) for part in (often, rarely)]\n"
+        "for _ in range(4):\n"
+        "    for turn in (0, 0, 1):\n"
+        "        rarely(often(torch.randn(8, 64, device='cuda'))).sum().backward()\n"
+        "        pair[turn].step()\n"
+    )
+    found = predict(script)
+    assert len(found.step_peaks_bytes) == 4
+    assert found.step is not None
+    assert found.step.kernels > 3 * 10  # of all three turns
+    assert "The script has several optimizers; a step ends at" in str(found)
 
 
 @pytest.mark.long
@@ -653,3 +686,21 @@ def test_what_a_kernel_without_a_rule_may_take_is_said_in_bytes(tmp_path: Path) 
     assert assumed.operation == "aten::linalg_eig"
     assert assumed.bytes is not None
     assert 3 * MiB < assumed.bytes < 3.1 * MiB  # the matrix and its complex eigenvectors
+
+
+def test_printing_a_tensor_of_unknown_values_needs_no_further_run(tmp_path: Path) -> None:
+    script = tmp_path / "prints.py"
+    script.write_text(
+        "import sys, torch\n"
+        "net = torch.nn.Linear(512, 512).cuda()\n"
+        "loss = net(torch.randn(4096, 512, device='cuda')).square()\n"
+        "print('loss', loss.mean(), str(loss), f'{loss}')\n"
+        "if sys.argv[1:]:\n"
+        "    kept = loss[loss > 1]\n"
+    )
+    printed = predict(script, values="none")
+    assert not printed.needs_trials
+    assert printed.peak_reserved_range_bytes is None
+    selected = predict(script, ["select"], values="none")
+    assert selected.needs_trials
+    assert selected.peak_allocated_range_bytes is not None

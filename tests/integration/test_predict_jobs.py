@@ -24,7 +24,7 @@ from plimsoll.prediction.results import Prediction
 from tests.simulated import PROGRAMS
 
 if TYPE_CHECKING:
-    pass
+    from plimsoll.prediction.parts import StepTime
 
 pytest.importorskip("torch")
 
@@ -315,3 +315,40 @@ def test_what_follows_a_launcher_is_its_own(words: str, expected: str) -> None:
 def test_a_job_that_cannot_be_is_refused(options: dict[str, int], message: str) -> None:
     with pytest.raises(InputError, match=message):
         predict(RANK, **options)  # type: ignore[arg-type]
+
+
+def all_reduced(nproc_per_node: int, nnodes: int = 1) -> StepTime:
+    """Returns the time of a step that reduces 256 MiB."""
+    found = predict(
+        PROGRAMS / "jobs" / "reduces.py",
+        [],
+        gpu="H200",
+        nproc_per_node=nproc_per_node,
+        nnodes=nnodes,
+    )
+    assert found.step is not None
+    return found.step
+
+
+@pytest.mark.long
+def test_a_collective_takes_as_long_as_on_two_cards() -> None:
+    step = all_reduced(2)
+    # benchmarks/results/collectives_2_H200.csv: 972 us, which includes the host's time to call it.
+    assert step.communicating_seconds == pytest.approx(0.00085, rel=0.15)
+    assert step.network_gbit_per_s is None
+
+
+@pytest.mark.long
+def test_a_collective_between_machines_has_the_network_s_rate() -> None:
+    step = all_reduced(1, nnodes=2)
+    assert step.network_gbit_per_s == 400
+    assert step.communicating_seconds == pytest.approx((256 << 20) / 45e9, rel=0.05)
+    assert step.seconds_range[1] > 2 * step.seconds
+
+
+@pytest.mark.long
+def test_some_ranks_of_a_job_save_its_checkpoint(tmp_path: Path) -> None:
+    saves = PROGRAMS / "jobs" / "saves_shards.py"
+    found = predict(saves, [str(tmp_path / "saved")], gpu="H200", nproc_per_node=8, ranks="0,7")
+    assert found.fits
+    assert any("saved" in each.path for each in found.written)

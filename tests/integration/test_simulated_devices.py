@@ -144,6 +144,27 @@ def test_the_first_gpu_has_a_context_after_the_same_calls_as_on_two_h100s() -> N
     assert not different
 
 
+@on_simulated_gpus("--gpus", "2")
+@pytest.mark.parametrize("wait", ["synchronize", "query"])
+def test_a_thread_that_asks_for_its_stream_has_a_context_on_the_first_gpu(wait: str) -> None:
+    """A new thread's current device is GPU 0, whatever the main thread's is."""
+    torch.cuda.set_device(1)
+    torch.cuda.current_stream()  # the first lookup makes a context by itself
+    torch.zeros(1024, device="cuda:1")
+    seen: list[bool] = []
+
+    def ask() -> None:
+        stream = torch.cuda.current_stream()
+        seen.append(torch._C._cuda_hasPrimaryContext(0))
+        getattr(stream, wait)()
+        seen.append(torch._C._cuda_hasPrimaryContext(0))
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    thread.join()
+    assert seen == [False, True]
+
+
 @on_simulated_gpus(gpu="H100")
 def test_each_thread_has_handles_of_libraries_of_its_own() -> None:
     def taken_mib() -> float:

@@ -213,3 +213,23 @@ def test_statistics_over_several_processes_copy_what_has_no_view() -> None:
     copy = inner.numel() * 4
     assert requests_of(lambda: torch.batch_norm_stats(inner, 1e-5)) == [copy, 64, 64]
     assert requests_of(lambda: torch.batch_norm_stats(x[1:], 1e-5)) == [64, 64]
+
+
+@on_simulated_gpus()
+def test_layer_norms_return_contiguous_tensors_whatever_the_strides_are() -> None:
+    def permuted() -> torch.Tensor:
+        return torch.zeros(4, 96, 8, 8, device="cuda").permute(0, 2, 3, 1)
+
+    for layer in (torch.nn.LayerNorm(96).cuda(), torch.nn.RMSNorm(96).cuda()):
+        rows = torch.zeros(4, 8, 8, 96, device="cuda", requires_grad=True)
+        (gradient,) = torch.autograd.grad(layer(rows), rows, permuted())
+        assert gradient.is_contiguous()
+        assert layer(permuted()).is_contiguous()
+
+
+@on_simulated_gpus()
+def test_sizes_and_angles_of_complex_numbers_are_complex_at_first() -> None:
+    spectrum = torch.zeros(18, 513, 97, device="cuda", dtype=torch.cfloat)
+    assert requests_of(spectrum.abs) == [3582792, 7165584]  # as on an H200
+    assert requests_of(spectrum.angle) == [3582792, 7165584]
+    assert requests_of(spectrum.real.abs) == [3582792]

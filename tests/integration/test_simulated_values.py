@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.simulated import on_simulated_gpus
+from tests.simulated import on_simulated_gpus, output_of
 
 torch = pytest.importorskip("torch")
 
@@ -227,8 +227,6 @@ def test_unknown_data_is_what_is_asked_for(unknown: str, share: int) -> None:
 
 def selects_of_unknown_data(unknown: str, share: int) -> None:
     """Runs `_select` under one choice of `--unknown`."""
-    from tests.simulated import output_of
-
     output_of(_select, "--unknown", unknown, arguments=(share,))
 
 
@@ -342,6 +340,40 @@ def test_hardly_any_is_hardly_any_whatever_is_unknown() -> None:
 
 
 # --- networks that learn on simulated GPUs -------------------------------------------------------
+
+
+@pytest.mark.parametrize("unknown", ["balanced", "most", "least"])
+def test_numbers_are_hardly_ever_below_a_tolerance(unknown: str) -> None:
+    output_of(compares_with_tolerances, "--values", "none", "--unknown", unknown)
+
+
+def compares_with_tolerances() -> None:
+    size = torch.randn(MANY, device="cuda").matmul(torch.randn(MANY[::-1], device="cuda")).abs()
+    assert not (size.max() <= 1e-7).item()
+    assert not (size.min() < 1e-11).item()
+    assert (size.min() > 1e-11).item()
+    assert ((-size).max() < -1e-11).item()
+    window = torch.hann_window(1024, device="cuda")
+    spectrum = torch.randn(2, 513, 97, dtype=torch.cfloat, device="cuda")
+    assert torch.istft(spectrum, 1024, 256, window=window, length=24_576).shape == (2, 24_576)
+
+
+@on_simulated_gpus("--values", "none")
+def test_lbfgs_searches_on_where_gradients_are_unknown() -> None:
+    for _ in range(8):
+        weight = torch.nn.Parameter(torch.randn(64, 64, device="cuda"))
+        optimizer = torch.optim.LBFGS([weight], max_iter=5, history_size=3)
+
+        def loss(weight: Any = weight, optimizer: Any = optimizer) -> Any:
+            optimizer.zero_grad()
+            value = weight.sin().square().mean()
+            value.backward()
+            return value
+
+        optimizer.step(loss)
+        assert optimizer.state[weight]["n_iter"] == 5
+        assert len(optimizer.state[weight]["old_dirs"]) == 3
+        assert optimizer.param_groups[0]["tolerance_change"] == 1e-9
 
 
 def rounds_until_learned(model: Any, x: Any, y: Any) -> int:

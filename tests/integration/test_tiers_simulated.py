@@ -460,3 +460,43 @@ def test_a_snapshot_says_the_fragments_of_every_gpu() -> None:
         cards = snapshot["allocator_settings"]["gpus"]
         assert [card["device"] for card in cards] == [0, 1]
         assert {card["name"] for card in cards} == {"H100"}
+
+
+@pytest.mark.filterwarnings("ignore::plimsoll.SpillWarning")
+@on_simulated_gpus("--driver", "wddm", "--host-memory", "64GiB", gpu="V100-16GB")
+def test_every_kernel_reads_an_operand_in_shared_memory_once_over_the_bus() -> None:
+    import torch
+
+    def milliseconds(kernel: Callable[[], object]) -> float:
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        kernel()
+        end.record()
+        end.synchronize()
+        return cast("float", begin.elapsed_time(end))
+
+    def times(weight: torch.Tensor) -> list[float]:
+        return [
+            milliseconds(lambda: torch.mm(few_rows, weight, out=few_results)),
+            milliseconds(lambda: weight.sum()),
+            milliseconds(lambda: weight.add_(1)),
+        ]
+
+    few_rows = torch.zeros(16, 8192, device="cuda")
+    many_rows = torch.zeros(8192, 8192, device="cuda")
+    few_results = torch.zeros(16, 32768, device="cuda")
+    many_results = torch.zeros(8192, 32768, device="cuda")
+    near = torch.zeros(8192, 32768, device="cuda")
+    times(near)  # cuBLAS's workspace
+    full = torch.empty(14 << 30, dtype=torch.uint8, device="cuda")
+    far = torch.zeros(8192, 32768, device="cuda")
+    on_card, over_bus = times(near), times(far)
+    assert max(over_bus) == pytest.approx(min(over_bus))
+    assert all(bus > 30 * card for bus, card in zip(over_bus, on_card, strict=True))
+    # A product that computes for longer than the bus takes hides the bus's time.
+    large = [
+        milliseconds(lambda w=w: torch.mm(many_rows, w, out=many_results)) for w in (near, far)
+    ]
+    assert large[0] == pytest.approx(large[1])
+    assert large[0] > max(over_bus)
+    assert full.is_cuda

@@ -80,7 +80,7 @@ def cached_and_kept(allocator: Allocator) -> None:
 
 
 def test_a_limit_of_the_programs_own_comes_before_spilling() -> None:
-    found = explain(recorded(cached_and_kept))
+    found = explain(recorded(cached_and_kept), limit="210MiB")
     kinds = [one.kind for one in found.advice]
     assert kinds.index("limit") < kinds.index("spill") == len(kinds) - 1
     costs = {one.kind: one.cost for one in found.advice}
@@ -105,6 +105,15 @@ def test_a_card_that_is_nearly_empty_needs_no_setting_and_none_of_the_hosts_memo
     kinds = {one.kind for one in explain(recorded(cached_and_kept), gpu="H100:1GiB").advice}
     assert "limit" in kinds
     assert "spill" not in kinds
+
+
+def test_nobody_needs_host_memory_where_nothing_says_that_the_card_lacks_memory() -> None:
+    def kinds(limit: str | None) -> set[str]:
+        return {one.kind for one in explain(recorded(cached_and_kept), limit=limit).advice}
+
+    assert "spill" not in kinds(None)
+    assert "spill" not in kinds("8GiB")
+    assert "spill" in kinds("210MiB")
 
 
 @pytest.mark.parametrize("gpu", [None, "H100:1GiB"])

@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from plimsoll.base.units import GiB, MiB
+from plimsoll.base.units import GiB, KiB, MiB
 from plimsoll.cli.predict import _answer
 from plimsoll.prediction.assumed import STARTED_PROGRAM, Assumed
+from plimsoll.prediction.caveats import unsteady_text
 from plimsoll.prediction.parts import FewerSteps, Stopped
 from plimsoll.prediction.results import Prediction
 from plimsoll.prediction.text import short_text, verdict_words
@@ -64,3 +65,25 @@ def test_for_several_cards_a_sentence_names_the_cards_that_it_is_about() -> None
     lines = list(_answer([on("T4", 1), on("L4", 0)]))
     assert "T4: requests that failed, after which the script went on: 1" in lines
     assert sum(line.startswith("--steps 4 ended no training loop") for line in lines) == 1
+
+
+@pytest.mark.parametrize(
+    ("peaks", "sentence"),
+    [
+        (
+            [GiB, GiB, 2 * GiB],
+            "Memory use still changes: the last steps peaked at 1.00 GiB, 1.00 GiB, 2.00 GiB.",
+        ),
+        (
+            [GiB, GiB + KiB, GiB + 3 * KiB],
+            "Memory use still changes: of the last steps one peaked at 1.00 GiB, and each later "
+            "one at 1.00 KiB more, 2.00 KiB more.",
+        ),
+        (
+            [GiB, GiB, *[2 * GiB] * 4],
+            "Memory use still changed in step 3 of 6: its peak was 2.00 GiB, after 1.00 GiB.",
+        ),
+    ],
+)
+def test_a_change_of_memory_is_said_with_sizes_that_differ(peaks: list[int], sentence: str) -> None:
+    assert unsteady_text(peaks) == sentence

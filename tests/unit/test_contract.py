@@ -371,6 +371,8 @@ class Contract(RuleBasedStateMachine):
 def test_an_allocator_keeps_the_contract(chosen_policy: str, chosen_driver: DriverName) -> None:
     if chosen_policy == "wheel" and (find_spec("torch") is None or not is_cuda_build()):
         pytest.skip("no CUDA build of PyTorch is installed")
+    if (chosen_policy, chosen_driver) == ("native-expandable", "wddm"):
+        pytest.skip("PyTorch on Windows ignores that segments are to be expandable")
 
     class Chosen(Contract):
         policy = chosen_policy

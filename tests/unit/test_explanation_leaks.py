@@ -12,7 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plimsoll.recordings.analysis.leaks import LEAST_STEPS, find_leaks, mann_kendall, theil_sen
+from plimsoll.recordings.analysis.leaks import (
+    LEAST_STEPS,
+    find_leaks,
+    growing_stacks,
+    mann_kendall,
+    theil_sen,
+)
 from plimsoll.recordings.analysis.steps import Steps
 from tests.unit.test_analysis_steps import Program
 
@@ -133,3 +139,37 @@ def test_too_few_steps_tell_nothing() -> None:
 
     assert leaks_of(step, LEAST_STEPS - 1) == []
     assert len(leaks_of(step, LEAST_STEPS)) == 1
+
+
+def test_a_jump_of_another_stack_at_the_same_line_is_no_growth() -> None:
+    program, boundaries = Program(), [0]
+    for number in range(40):
+        program.malloc(100, 7)
+        if number == 25:
+            program.malloc(4_000_000, 8)
+        boundaries.append(len(program.events))
+    blocks, steps = program.lifetimes(), Steps(np.array(boundaries), "marks", 1.0)
+    (leak,) = find_leaks(blocks, steps, np.zeros(len(blocks), dtype=np.int64), ["model.py:20"])
+    assert leak.slope_bytes == 100
+    assert leak.grown_bytes == 100 * leak.blocks
+    assert growing_stacks(blocks, steps).tolist() == [7]
+
+
+def test_a_jump_of_the_same_stack_is_no_growth_either() -> None:
+    def step(program: Program, number: int) -> None:
+        program.malloc(4_000_000 if number == 25 else 100, 7)
+
+    (leak,) = leaks_of(step)
+    assert leak.slope_bytes == 100
+    assert leak.grown_bytes < 40 * 100
+
+
+def test_blocks_that_replace_those_of_another_stack_are_no_growth() -> None:
+    program, boundaries, old = Program(), [0], []
+    old += [program.malloc(100, 8) for _ in range(40)]
+    for _ in range(40):
+        program.free(old.pop())
+        program.malloc(100, 7)
+        boundaries.append(len(program.events))
+    blocks, steps = program.lifetimes(), Steps(np.array(boundaries), "marks", 1.0)
+    assert not find_leaks(blocks, steps, np.zeros(len(blocks), dtype=np.int64), ["queue.py:3"])

@@ -11,6 +11,7 @@ import pytest
 
 from plimsoll import Allocator, OutOfMemoryError, SimulatedGpu, SimulatedMachine
 from plimsoll.base.units import GiB, MiB
+from plimsoll.engine.replays.replay import replay
 from plimsoll.explanation.explain import explain
 from plimsoll.explanation.explanation import Explanation
 from plimsoll.explanation.oom import explain_failure
@@ -355,6 +356,10 @@ def test_a_peak_that_lasts_is_told_at_its_moment_with_the_most_live_memory(
     (trace,) = recording.devices
     past = RecordedPast(trace, find_lifetimes(trace), "native", "", "2.13")
     assert past.peak.event == found.reserved.event
+    under = explain(tmp_path / "run.plim", limit="3GiB", advice=False)
+    (replayed,) = replay(tmp_path / "run.plim")
+    assert under.reserved == found.reserved
+    assert replayed.peak.event == found.reserved.event
     assert past.peak.requested_bytes == 740 * MiB
 
 

@@ -221,6 +221,7 @@ def test_a_chip_can_be_asked_for_with_other_memory(name: str, like: str, size: i
         ),
         ("4060", r"^unknown GPU '4060'; did you mean RTX 4060 Ti, RTX 4060 Laptop\? "),
         ("RTX 409", r"^unknown GPU 'RTX 409'; did you mean RTX 4090"),
+        ("RTX 4900", r"^unknown GPU 'RTX 4900'; did you mean RTX 4090"),  # transposed digits
         ("5090 Latpop", r"did you mean RTX 5090 Laptop"),
         ("H1000:40GiB", r"^unknown GPU 'H1000'; did you mean H100"),
         ("abacus", r"^unknown GPU 'abacus'; no known name is near; `plimsoll gpus` lists all$"),

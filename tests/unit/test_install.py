@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from importlib import import_module
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ import pytest
 
 import plimsoll
 from plimsoll import InputError, SimulatedGpu, _core
-from plimsoll.base.telemetry.exit_summaries import make_summary
+from plimsoll.base.telemetry.exit_summaries import make_summary, of_used_gpus
 from plimsoll.base.telemetry.nvml import Nvml
 from plimsoll.base.torch_environment import WITHOUT_CACHE
 from plimsoll.base.units import GiB, MiB
@@ -271,6 +272,15 @@ class TestAccount:
         assert "reserved 4.00 GiB, in shared memory 512.00 MiB, in use on the card" in (
             summary.line()
         )
+
+    def test_gpus_without_memory_are_left_out_unless_host_memory_is_locked(self) -> None:
+        of_first = {"peak_allocated_bytes": 0, "peak_reserved_bytes": 0}
+        empty = [make_summary("torch", device, of_first) for device in range(2)]
+        locked = [replace(each, peak_pinned_bytes=1 << 30) for each in empty]
+        used = replace(locked[1], peak_reserved_bytes=2 << 20)
+        assert of_used_gpus(empty) == []
+        assert of_used_gpus(locked) == locked[:1]
+        assert of_used_gpus([locked[0], used]) == [used]
 
     def test_running_out_of_memory_is_told(self) -> None:
         line = make_summary("elastic", 0, {**self.FIGURES, "torch_num_ooms": 1}).line()

@@ -274,3 +274,18 @@ def test_the_layers_of_a_model_are_no_passes(tmp_path: Path) -> None:
         script.write_text(f"{begin}            {body}\n        return x\n")
         assert kept_value(f"{script}:4 forward", is_number=False) is None
         assert handed_value(f"{script}:4 forward") is None
+
+
+def test_a_name_that_has_another_value_where_it_is_kept_is_not_the_line_s(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "bank = []\n"
+        "for x in data:\n"
+        "    q, z = query(x), model(x)\n"
+        "    bank.append(z)\n"
+        "    z = evaluate(model)\n"
+    )
+    found = kept_value(f"{script}:3 <module>", is_number=False)
+    assert found is not None
+    assert (found.patch, found.line) == ("bank.append(z.detach().cpu())", 4)
+    assert kept_value(f"{script}:5 <module>", is_number=False) is None

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from plimsoll.base.units import MiB
 from plimsoll.explanation.explain import explain
+from plimsoll.explanation.first_lines import first_lines
 from plimsoll.explanation.leak_advice import FoundLeak, _by_change, _words
 from plimsoll.explanation.mended_leaks import with_leak_mended
 from plimsoll.explanation.parts import Advice
@@ -135,7 +136,13 @@ def test_a_leak_that_was_not_tried_says_so() -> None:
     found = explain(recording, search_events=trace.event_count)
     for one in found.advice[:1]:
         assert (one.kind, one.saves_bytes) == ("leak", 0)
-        assert one.note == "plimsoll did not try how much this saves"
+        assert not one.was_tried
+        assert one.note == "not tried: how much this saves is not known"
+    assert "\nAdvice, the cheapest first, not tried;" in str(found)
+    # The first lines offer no cause's patch here, but the advice.
+    first = "\n".join(first_lines(replace(found, causes=[])))
+    assert "What may help (not tried): " in first
+    assert "tried a change" not in first
     assert found.search_ended_early
 
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import Mock
@@ -15,7 +16,16 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
-from plimsoll import Allocator, InputError, SimulatedGpu, SimulatedMachine, replay
+from plimsoll import (
+    Allocator,
+    InputError,
+    OutOfMemoryError,
+    SimulatedGpu,
+    SimulatedMachine,
+    explain,
+    replay,
+)
+from plimsoll.base.units import GiB
 from plimsoll.engine import current
 from plimsoll.engine.recorder import recorder
 from plimsoll.engine.recorder.allocator_events import AllocatorEvents
@@ -523,3 +533,57 @@ def test_a_recorder_says_what_it_does(allocator: Allocator, tmp_path: Path) -> N
         assert count > 0
         assert str(recorder) == f"{path}: recording, {count} events written"
     assert repr(recorder) == f"<Recorder {path}: not recording, {count} events written>"
+
+
+def out_of_memory_under_a_limit(allocator: Allocator) -> None:
+    """Fails to allocate under a limit of 1 GiB, whose size the events alone do not show."""
+    allocator.set_per_process_memory_fraction(1 / 8)
+    held = [allocator.malloc("256MiB") for _ in range(3)]
+    with pytest.raises(OutOfMemoryError):
+        allocator.malloc("300MiB")
+    allocator.free(held[0])
+
+
+def test_a_limit_that_the_program_sets_is_recorded(allocator: Allocator, tmp_path: Path) -> None:
+    path = tmp_path / "run.plim"
+    with record(path, allocator=allocator):
+        out_of_memory_under_a_limit(allocator)
+    assert read_recording(path).limits_of(0) == [None, GiB]
+    (found,) = replay(path)
+    assert (found.limit_bytes, found.limit_source) == (GiB, "recorded")
+    assert found.matches_recording is True
+    failed = explain(path).out_of_memory[-1]
+    assert failed.limit_range_bytes == (GiB, GiB + 1)
+    assert "a limit (set_per_process_memory_fraction) of 1.00 GiB." in str(explain(path))
+
+
+def test_a_limit_from_before_the_recording_is_recorded_and_held_by_replays(
+    allocator: Allocator, tmp_path: Path
+) -> None:
+    allocator.set_per_process_memory_fraction(1 / 8)
+    with record(tmp_path / "run.plim", allocator=allocator):
+        allocator.malloc("256MiB")
+    for conf in (None, "expandable_segments:True"):
+        (found,) = replay(tmp_path / "run.plim", conf=conf)
+        assert (found.limit_bytes, found.limit_source) == (GiB, "recorded")
+
+
+def test_a_limit_below_what_was_reserved_before_limits_no_replay(
+    allocator: Allocator, tmp_path: Path
+) -> None:
+    with record(tmp_path / "run.plim", allocator=allocator):
+        allocator.malloc("2GiB")
+        allocator.set_per_process_memory_fraction(1 / 8)
+    (found,) = replay(tmp_path / "run.plim")
+    assert (found.limit_bytes, found.matches_recording) == (None, True)
+
+
+def test_without_recorded_limits_a_limit_is_inferred(allocator: Allocator, tmp_path: Path) -> None:
+    with record(tmp_path / "run.plim", allocator=allocator):
+        out_of_memory_under_a_limit(allocator)
+    recording = read_recording(tmp_path / "run.plim")
+    older = replace(recording, settings={**recording.settings, "limits": {}})
+    assert older.limits_of(0) == []
+    assert replay(older)[0].limit_source == "inferred"
+    failed = explain(older).out_of_memory[-1]
+    assert failed.limit_range_bytes == (768 << 20, 1068 << 20)

@@ -16,6 +16,7 @@ from plimsoll import (
 )
 from plimsoll.base.units import GiB, MiB, format_size
 from plimsoll.engine.protocol import AllocatorName
+from plimsoll.engine.simulator import allocator as allocator_module
 
 
 @pytest.fixture
@@ -512,3 +513,39 @@ def test_a_pool_is_released_once_and_not_used_afterwards(allocator: Allocator) -
         pass
     with pytest.raises(InputError, match="no private pools"):
         Allocator(allocator.gpu, allocator="uncached").make_pool(no_split=True)
+
+
+# --- PyTorch on Windows --------------------------------------------------------------------------
+
+
+def is_expandable(allocator: Allocator) -> bool:
+    allocator.malloc("30MiB")
+    (segment,) = allocator.memory_snapshot()["segments"]
+    return bool(segment["is_expandable"])
+
+
+def on_windows(conf: str = "") -> Allocator:
+    machine = SimulatedMachine(["8GiB"], host_memory="16GiB", driver="wddm")
+    return Allocator(machine.gpus[0], conf=conf)
+
+
+@pytest.fixture
+def _nothing_warned(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(allocator_module, "_warned", {})
+
+
+@pytest.mark.usefixtures("_nothing_warned")
+def test_windows_ignores_expandable_segments_with_a_warning(gpu: SimulatedGpu) -> None:
+    assert is_expandable(Allocator(gpu, conf="expandable_segments:True"))
+    with pytest.warns(UserWarning, match="expandable_segments not supported on this platform"):
+        allocator = on_windows("expandable_segments:True,max_split_size_mb:64")
+    assert not is_expandable(allocator)
+    assert allocator.config.max_split_size == 64 * MiB
+
+
+@pytest.mark.usefixtures("_nothing_warned")
+def test_windows_ignores_expandable_segments_in_later_settings() -> None:
+    allocator = on_windows()
+    with pytest.warns(UserWarning, match="in WSL PyTorch follows it"):
+        allocator.configure("expandable_segments:True")
+    assert not is_expandable(allocator)

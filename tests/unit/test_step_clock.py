@@ -23,6 +23,7 @@ class FakeSimulation:
     clocks: Clock = field(default_factory=Clock)
     watchers: Watchers = field(default_factory=Watchers)
     stacks: list[float] = field(default_factory=lambda: [0.0, 0.0])
+    runners: tuple[str, ...] = ()
 
     @property
     def allocators(self) -> list[None]:
@@ -135,7 +136,37 @@ def test_where_optimizers_take_turns_a_step_is_one_of_the_rarer() -> None:
     for _ in range(5):
         for optimizer in (often, often, rarely):
             train(clock, machine, optimizer, 1)
-    assert step_of(clock).seconds == pytest.approx(0.030)
+    step = step_of(clock)
+    assert step.seconds == pytest.approx(0.030)
+    assert step.ends_at is not None
+    assert "test_step_clock.py" in step.ends_at
+    assert clock.optimizers_of_steps() == [id(rarely)]
+
+
+def test_of_optimizers_that_step_equally_often_the_last_one_ends_a_step() -> None:
+    machine, first, second = FakeSimulation(), object(), object()
+    clock = StepClock(machine)  # type: ignore[arg-type]
+    for _ in range(3):
+        for optimizer in (first, second):
+            train(clock, machine, optimizer, 1)
+    assert clock.optimizers_of_steps() == [id(second)]
+
+
+def test_an_optimizer_that_stepped_once_ends_no_steps_of_others() -> None:
+    machine, once, regular = FakeSimulation(), object(), object()
+    clock = StepClock(machine)  # type: ignore[arg-type]
+    for optimizer in (regular, once, regular, regular):
+        train(clock, machine, optimizer, 1)
+    assert clock.optimizers_of_steps() == [id(regular)]
+
+
+def test_optimizers_of_one_training_after_another_both_end_steps() -> None:
+    machine, early, late = FakeSimulation(), object(), object()
+    clock = StepClock(machine)  # type: ignore[arg-type]
+    for optimizer in [early] * 5 + [late] * 3:
+        train(clock, machine, optimizer, 1 if optimizer is early else 40)
+    assert clock.optimizers_of_steps() == [id(early), id(late)]
+    assert step_of(clock).seconds == pytest.approx(0.010)
 
 
 class Loader:

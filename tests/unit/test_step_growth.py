@@ -45,6 +45,8 @@ MIB = 1 << 20
         ([5, 8, 3, 9], None),
         ([3, 7, 5, 2, 6, 4], None),  # sequence lengths vary, so peaks never repeat
         ([1, 2, 3, 4, 5, 6, 6], None),
+        ([5] * 12 + [7] + [8] * 8 + [3], 14),  # a second model, larger than the first
+        ([5] * 12 + [7] + [8] * 7 + [3], None),
     ],
 )
 def test_steps_are_steady_once_they_take_the_most_again_and_again(

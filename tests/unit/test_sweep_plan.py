@@ -259,6 +259,16 @@ def test_the_first_line_is_the_best_by_the_goal(goal: str, best: str) -> None:
     assert best in found._repr_html_()
 
 
+def test_a_case_is_marked_if_its_context_may_take_more_than_is_left() -> None:
+    best, *others = ROWS[2], ROWS[0]
+    found = Sweep("fits", [replace(best, may_not_fit=True), *others], 2, 0, "here")
+    lines = str(found).splitlines()
+    assert "L4 (19.00 GiB of 22.00 GiB, and may not fit); 2 of 2 cases fit" in lines[0]
+    assert [line.split()[-2:] for line in lines if "19.00 GiB  " in line] == [["may", "not"]]
+    assert "may not: the size of the CUDA context or the peak is an estimate" in str(found)
+    assert "may not" not in str(Sweep("fits", [best, *others], 2, 0, "here"))
+
+
 def test_the_price_and_the_size_of_a_job_are_those_of_all_its_cards() -> None:
     def of_job(each: Row) -> Row:
         return replace(each, case=replace(each.case, nproc_per_node=4, nnodes=2))
@@ -290,7 +300,8 @@ def test_a_table_of_a_version_without_jobs_is_read(tmp_path: Path) -> None:
     path = tmp_path / "t.parquet"
     with ResultsFile(path) as kept:
         kept.keep(ROWS[0])
-    pq.write_table(pq.read_table(path).drop_columns(["nproc_per_node", "nnodes"]), path)
+    later = ["nproc_per_node", "nnodes", "may_not_fit"]
+    pq.write_table(pq.read_table(path).drop_columns(later), path)
     assert ResultsFile(path).done("H100") == ROWS[0]
 
 

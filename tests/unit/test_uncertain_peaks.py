@@ -6,13 +6,20 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plimsoll import Allocator, SimulatedMachine
+from plimsoll import Allocator, OutOfMemoryError, SimulatedMachine
 from plimsoll.base.units import GiB, MiB
 from plimsoll.prediction.assumed import ANY_ADDRESSES, FREE_LATER
-from plimsoll.prediction.child.uncertain_peaks import UncertainPeaks, _Draw, _Run, uncertain_peaks
+from plimsoll.prediction.child.uncertain_peaks import (
+    UncertainPeaks,
+    _Draw,
+    _draws,
+    _Run,
+    uncertain_peaks,
+)
 
 
 class Job:
@@ -49,6 +56,16 @@ class Job:
         return uncertain_peaks(self.simulation, 0, peak, 16 * GiB)
 
 
+def test_the_last_draws_of_sizes_follow_the_estimates_least() -> None:
+    memory: Any = [SimpleNamespace(kind=n, bytes=1, least=0, most=1000) for n in range(2000)]
+    least, most, *drawn = (np.array(list(draw.values())) for draw in _draws(memory, 50))
+    assert (least.max(), most.min(), len(drawn)) == (0, 1000, 50)
+    shares = [float((draw == 1).mean()) for draw in drawn]
+    assert 0.8 < shares[0] < 0.9
+    assert 0.45 < shares[-1] < 0.55
+    assert len(list(_draws(memory, 0))) == 2
+
+
 def test_blocks_that_wait_for_another_stream_make_a_range_of_what_is_reserved() -> None:
     job = Job()
     for _ in range(4):
@@ -63,6 +80,21 @@ def test_blocks_that_wait_for_another_stream_make_a_range_of_what_is_reserved() 
     least, most = found.reserved
     assert least == 100 * MiB  # the peak if each block is free again before the next request
     assert most >= job.allocator.memory_stats()["reserved_bytes.all.peak"] >= 200 * MiB
+
+
+def test_the_rest_of_a_block_that_is_not_split_makes_a_range_of_what_is_allocated() -> None:
+    job = Job()
+    job.allocator.free(job.allocator.malloc(64 * MiB))
+    job.allocator.malloc(31 * MiB)
+    job.bucket(33 * MiB)  # the rest of the 64 MiB
+    # The bucket still waits, so this gets a new segment. A bucket that is free again would be
+    # taken whole, because PyTorch does not split off the last 1 MiB.
+    job.allocator.malloc(32 * MiB)
+    job.gpu.synchronize()
+    job.allocator.malloc(100 * MiB)
+    found = job.range()
+    assert found.allocated == (163 * MiB, 164 * MiB)
+    assert found.depends_on == (FREE_LATER,)
 
 
 def test_without_blocks_that_wait_there_is_one_figure() -> None:
@@ -130,3 +162,37 @@ def test_any_run_replays_as_it_was_and_at_any_pace(
     rounding = len(requests) * MiB  # a reused block may be up to 1 MiB larger than its request
     assert abs(other.allocated_bytes - as_it_was.allocated_bytes) <= rounding
     assert other.reserved_bytes >= other.allocated_bytes
+
+
+def _after_a_caught_failure(taken_later: int) -> UncertainPeaks:
+    """A program whose fourth request fails. It frees all, and takes `taken_later` at the end.
+
+    A kernel takes at most 2 GiB beside the third block, and at most 2 GiB beside the last one.
+    """
+    job = Job(of_job=False)
+    kernels = [
+        SimpleNamespace(
+            device=0, kind=1, stream=0, bytes=0, least=0, most=2 * GiB, frees=0, allocations=count
+        )
+        for count in (3, 4)
+    ]
+    job.simulation.library.uncertain_memory = lambda: kernels
+    kept = [job.allocator.malloc(5 * GiB) for _ in range(3)]
+    with pytest.raises(OutOfMemoryError):
+        job.allocator.malloc(5 * GiB)
+    for block in kept:
+        job.allocator.free(block)
+    job.allocator.empty_cache()
+    job.allocator.malloc(taken_later)
+    return job.range()
+
+
+def test_a_program_that_catches_a_failed_request_may_see_it_fail_earlier() -> None:
+    found = _after_a_caught_failure(4 * GiB)
+    assert found.fails_with is None
+    assert found.reserved is not None
+    assert found.reserved[1] <= 16 * GiB
+
+
+def test_a_request_after_the_caught_failures_may_fail_by_itself() -> None:
+    assert _after_a_caught_failure(15 * GiB).fails_with is not None

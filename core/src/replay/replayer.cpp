@@ -2,6 +2,7 @@
 
 #include <limits>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "plimsoll/replay/state_restorer.h"
@@ -35,10 +36,11 @@ void request_again(const std::vector<SegmentInfo>& segments, Allocator& allocato
 
 void PeakState::look(std::uint64_t at, const Statistics& now) {
   const auto reserved_now = static_cast<Bytes>(now.reserved_bytes.all.current);
-  if (reserved_now <= reserved) return;
+  const auto active_now = static_cast<Bytes>(now.active_bytes.all.current);
+  if (std::tie(reserved_now, active_now) <= std::tie(reserved, active)) return;
   *this = {at,
            reserved_now,
-           static_cast<Bytes>(now.active_bytes.all.current),
+           active_now,
            static_cast<Bytes>(now.allocated_bytes.all.current),
            static_cast<Bytes>(now.requested_bytes.all.current),
            static_cast<Bytes>(now.inactive_split_bytes.all.current)};

@@ -32,13 +32,17 @@ def say_now_and_then(text: Callable[[], str], is_over: threading.Event) -> None:
 
 
 @contextmanager
-def said_when_long(doing: str) -> Iterator[None]:
-    """Prints `doing` every 15 seconds while the `with` block runs."""
+def said_when_long(doing: str) -> Iterator[Callable[[str], None]]:
+    """Prints `doing` every 15 seconds while the `with` block runs.
+
+    Yields a function that changes the text. Nothing is printed while the text is "".
+    """
+    now = [doing]
     is_over = threading.Event()
-    thread = threading.Thread(target=say_now_and_then, args=(lambda: doing, is_over), daemon=True)
+    thread = threading.Thread(target=say_now_and_then, args=(lambda: now[0], is_over), daemon=True)
     thread.start()
     try:
-        yield
+        yield lambda text: now.__setitem__(0, text)
     finally:
         is_over.set()
         thread.join()

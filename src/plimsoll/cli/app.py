@@ -247,6 +247,20 @@ def _file_of(error: OSError) -> str:
     return ""
 
 
+def _reworded(message: str, context: str) -> str:
+    """Returns the message about a bad command line, with what the user probably meant."""
+    message = message.rstrip(".")
+    message = message[:1].lower() + message[1:]
+    if message.startswith("invalid value for '--gpus'"):
+        return "--gpus takes a number of cards, and --gpu a card's name"
+    if message.startswith("no such option") and context.endswith(_TAKE_SCRIPTS):
+        option, _, near = message.partition(" (")
+        # No option of plimsoll has an underscore, so a similar one of plimsoll is not meant.
+        near = "" if "_" in option or not near else f" ({near}"
+        return f"{option}{near}; options of the script go after --"
+    return message
+
+
 def main() -> None:
     """Run the command line and exit."""
     # SystemExit, unlike the signal itself, lets `finally` remove temporary files.
@@ -268,10 +282,7 @@ def main() -> None:
             error.show()
         else:
             context = error.ctx.command_path if error.ctx else "plimsoll"
-            message = error.format_message().rstrip(".")
-            message = message[:1].lower() + message[1:]
-            if message.startswith("no such option") and context.endswith(_TAKE_SCRIPTS):
-                message += "; options of the script go after --"
+            message = _reworded(error.format_message(), context)
             print(printable(f"plimsoll: {message}; see {context} --help"), file=sys.stderr)
         sys.exit(2)
     except SystemExit as end:

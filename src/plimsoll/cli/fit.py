@@ -47,7 +47,8 @@ def fit(
     vary: Annotated[
         list[str] | None,
         typer.Option(
-            help="The script's argument to vary, as in --vary=--batch-size. For vllm serve, an "
+            help="The script's argument to vary, as in --vary=--batch-size. --vary=@1 varies the "
+            "first of ARGS, and --vary=env:BATCH an environment variable. For vllm serve, an "
             "option of the engine, as in --vary=--max-model-len. To try values of "
             "a second engine option too, add --vary=--kv-cache-dtype=auto,fp8, for example.",
             metavar="ARGUMENT",
@@ -214,7 +215,10 @@ def fit(
             print(json_line(found.to_dict() | words))
         else:
             show(partial(fit_text, found), "no" if found.largest is None else "yes")
-            hint(_follow(program, found))
+            if found.may_fit is not None and program.recipe is None:
+                print(f"Next: {shlex.join(_follow(program, found))}")
+            else:
+                hint(_follow(program, found))
         if found.stopped == INTERRUPTED:
             raise typer.Exit(130)
     if any_fails or any_open:
@@ -231,17 +235,29 @@ def _one_argument(vary: list[str]) -> str | None:
 def _follow(program: Program, found: FitParts) -> list[str]:
     """Returns the command that the user probably wants next.
 
-    The command runs the script with the largest value that fits. If no value fits, the command is
-    `plimsoll fit` without --vary, which looks for other changes.
+    The command runs the script with the largest value that fits. If a larger value may fit, the
+    command predicts that value, because its report says what decides. If no value fits, the command
+    is `plimsoll fit` without --vary, which looks for other changes.
     """
-    from plimsoll.prediction.fitting.varied_argument import put_in, take_out
+    from plimsoll.prediction.fitting.varied_argument import put_in, take_out, variables
 
+    if found.may_fit is not None and program.recipe is None:
+        _, others = take_out(program.further, found.vary)
+        further = ["--", *put_in(others, found.vary, found.may_fit)]
+        predict = ["plimsoll", "predict", *program.words, "--gpu", found.gpu]
+        return [*_set(variables(found.vary, found.may_fit)), *predict, *further]
     if found.largest is None:
         further = ["--", *program.further] if program.further else []
         return ["plimsoll", "fit", *program.words, "--gpu", found.gpu, *further]
     _, others = take_out(program.arguments, found.vary)
     module = ["-m"] if program.is_module else []
-    return ["python", *module, program.script, *put_in(others, found.vary, found.largest)]
+    words = ["python", *module, program.script, *put_in(others, found.vary, found.largest)]
+    return [*_set(variables(found.vary, found.largest)), *words]
+
+
+def _set(variables: dict[str, str]) -> list[str]:
+    """Returns the beginning of a command that sets environment variables."""
+    return ["env", *(f"{name}={value}" for name, value in variables.items())] if variables else []
 
 
 @contextmanager
@@ -253,7 +269,7 @@ def _shown(card: Options, vary: str, *, names_card: bool) -> Iterator[Shown]:
     profile = gpu_profile(card.gpu)
     prefix = f"{profile.name}: " if names_card else ""
     first = f"{profile.name}, {format_size(profile.total_bytes)}: "
-    first += f"the largest {vary} that fits, from the script's own on ..."
+    first += f"looking for the largest {vary} that fits"
     with Progress(profile.name) as progress:
         running: set[int | None] = set()
 
@@ -269,6 +285,7 @@ def _shown(card: Options, vary: str, *, names_card: bool) -> Iterator[Shown]:
                 outcome = trial_text(trial, profile.total_bytes)
                 progress.say(f"{prefix}{vary} {value}: {outcome}")
             tried = ", ".join(str(each) for each in sorted(v for v in running if v is not None))
-            progress.now(f"{profile.name}: {vary} {tried}".rstrip())
+            doing = f"{vary} {tried}" if tried else f"the script's own {vary}"
+            progress.now(f"{profile.name}: trying {doing}")
 
         yield show_trial

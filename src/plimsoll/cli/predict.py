@@ -308,14 +308,17 @@ def _show_plot(results: list[Prediction]) -> None:
 def _answer(results: list[Prediction]) -> Iterator[str]:
     """Yields the lines that say on which cards the script fits, and what limits the answer."""
     from plimsoll.prediction.caveats import caveats
+    from plimsoll.prediction.little_room import doubt, spare_caveats
     from plimsoll.prediction.text import whose_line
 
     first = results[0]
-    fitting = [result.gpu for result in results if result.fits]
+    doubtful = [result.gpu for result in results if doubt(result) is not None]
+    fitting = [result.gpu for result in results if result.fits and result.gpu not in doubtful]
     failing = [result.gpu for result in results if result.fits is False]
     open_ = [result.gpu for result in results if result.fits is None]
     verdicts = [
         f"fits on {', '.join(fitting)}" * bool(fitting),
+        f"may not fit on {', '.join(doubtful)}" * bool(doubtful),
         f"does not fit on {', '.join(failing)}" * bool(failing),
         f"is not known to fit on {', '.join(open_)}" * bool(open_),
     ]
@@ -327,13 +330,15 @@ def _answer(results: list[Prediction]) -> Iterator[str]:
         yield line
     cards: dict[str, list[str]] = {}
     for result in results:
-        for line in caveats(result):
+        for line in (*spare_caveats(result), *caveats(result)):
             cards.setdefault(line, []).append(result.gpu)
     for line, gpus in cards.items():
         yield line if len(gpus) == len(results) else f"{', '.join(gpus)}: {line}"
 
 
 def _table(results: list[Prediction], width: int | None) -> Iterator[str]:
+    from plimsoll.prediction.little_room import doubt
+
     heads = ("card", "memory", "allocated", "reserved", "needs", "headroom", "step", "fits")
     rows = [
         (
@@ -344,7 +349,9 @@ def _table(results: list[Prediction], width: int | None) -> Iterator[str]:
             format_size(result.device_used_bytes),
             ("-" if result.headroom_bytes < 0 else "") + format_size(abs(result.headroom_bytes)),
             _step(result),
-            {True: "yes", False: "no", None: "not known"}[result.fits],
+            "may not"
+            if doubt(result) is not None
+            else {True: "yes", False: "no", None: "not known"}[result.fits],
         )
         for result in results
     ]

@@ -250,7 +250,8 @@ def _explanation(
     if of_card and (parts := card_parts(card, of_card[-1], error)) is not None:
         causes = with_outside(causes, parts)
     used, room = past.peak_dedicated_bytes, failures.room_bytes()
-    advice = needed(ranked(found.advice), causes, chosen.card, used, room)
+    most = limit_bytes or next(iter(past.limits[-1:]), None)
+    advice = needed(ranked(found.advice), causes, chosen.card, used, room, most)
     return Explanation(
         file=chosen.recording.name,
         device=usage.trace.device,

@@ -137,6 +137,7 @@ def _look(
     alone = replace(recording, devices=[trace])
     lifetimes, is_known = find_lifetimes(trace), has_history(alone)
     past, base, notes = _past(alone, lifetimes, limit=limit, version=version, is_known=is_known)
+    past.limits = recording.limits_of(trace.device)
     level = lifetimes.level(rounded_sizes(lifetimes.size, past.round_request))
     fits = not past.failures()
     if limit is not None and not isinstance(past, ReplayedPast):
@@ -175,7 +176,7 @@ def _past(
         is_less = limit is not None and limit < recorded.peak_dedicated_bytes
         if limit is not None and is_known and (is_less or recorded.failures()):
             try:
-                under = _under(recording, lifetimes, limit, version)
+                under = _under(recording, limit, version)
             except InputError as error:
                 notes.append(f"the effect of the given limit is not known: {error}")
             else:
@@ -198,11 +199,11 @@ def _past(
         past = RecordedPast(trace, lifetimes, "native", base.conf, base.version)
         return past, base, [*notes, *past.notes]
     start = trace.start(recording.conf, base.version)
-    return ReplayedPast(trace, start, base, recording.allocator, lifetimes), base, notes
+    return ReplayedPast(trace, start, base, recording.allocator), base, notes
 
 
 def _under(
-    recording: Recording, lifetimes: Lifetimes, limit: int, version: str | None
+    recording: Recording, limit: int, version: str | None
 ) -> tuple[Past, ReplayResult, list[str]]:
     """Replays a recording under a limit, with the recorded allocator, which is not PyTorch's.
 
@@ -218,7 +219,7 @@ def _under(
     (base,) = replay(recording, allocator=own.allocator, limit=limit, version=version)
     start = trace.start(recording.conf, base.version)
     return (
-        ReplayedPast(trace, start, base, recording.allocator, lifetimes),
+        ReplayedPast(trace, start, base, recording.allocator),
         base,
         _notes(base, is_limited=True),
     )

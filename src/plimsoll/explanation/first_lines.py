@@ -8,23 +8,25 @@ from typing import TYPE_CHECKING
 from plimsoll.base.layout import Verbatim
 from plimsoll.base.units import format_count, format_size
 from plimsoll.explanation.ranking import OF_THE_ALLOCATOR
-from plimsoll.recordings.causes.kept_over_passes import keeps_graph
-from plimsoll.recordings.causes.wording import most_held, why
+from plimsoll.recordings.analysis.lines import users_part
+from plimsoll.recordings.causes.cause import GROWS_SHARE, SLIGHT_SHARE, main_cause, other_growth
+from plimsoll.recordings.causes.wording import also, most_held, why
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from plimsoll.explanation.parts import Advice, ExplanationParts, OutOfMemory
     from plimsoll.recordings.analysis.leaks import Leak
+    from plimsoll.recordings.causes.cause import Cause
 
 
 def first_lines(e: ExplanationParts) -> Iterator[str]:
     """Yields the lines of `answers`, then the reason for what they report, then advice."""
     yield from answers(e)
-    found = e.causes[0] if e.causes else None
-    if e.leaks and not e.out_of_memory and not (found and found.growth_bytes):
+    found, leak = _cause(e), _leading_leak(e)
+    if leak is not None and not e.out_of_memory and not (found and found.growth_bytes):
         found = None
-        yield _grown(e.leaks[0])
+        yield _grown(leak)
     elif found is not None:
         yield why(found)
         if found.patch:
@@ -33,10 +35,28 @@ def first_lines(e: ExplanationParts) -> Iterator[str]:
         failed = e.out_of_memory[-1]
         begin = "Why: " if found is None else "The request failed, because "
         yield f"{begin}{cause(failed)} {reason(failed)}"
-    elif found is None and not e.leaks and (line := _most_held(e)) is not None:
+    elif found is None and leak is None and (line := _most_held(e)) is not None:
         yield line
     if found is None or not found.patch:
         yield from _try(e)
+    if leak is None and (grows := other_growth(e.causes, found)) is not None:
+        yield also(grows)
+
+
+def _cause(e: ExplanationParts) -> Cause | None:
+    return main_cause(e.causes, e.peak.allocated_bytes)
+
+
+def _leading_leak(e: ExplanationParts) -> Leak | None:
+    """Returns the fastest leak if it explains the peak; None if a cause explains it better."""
+    leak, found = next(iter(e.leaks), None), _cause(e)
+    if leak is None or (found is not None and found.growth_bytes):
+        return leak
+    least = SLIGHT_SHARE * e.peak.allocated_bytes
+    if found is not None:
+        is_needless = found.is_needless(e.peak.allocated_bytes)
+        least = found.bytes if is_needless else GROWS_SHARE * e.peak.allocated_bytes
+    return None if leak.grown_bytes < least else leak
 
 
 def answers(e: ExplanationParts) -> Iterator[str]:
@@ -66,8 +86,8 @@ def _answers(e: ExplanationParts) -> Iterator[str]:
         yield _fit(e, e.limit_bytes)
     elif e.out_of_memory:
         yield _failed(e.out_of_memory[-1])
-    elif e.leaks:
-        yield _graph(e) or _leak(e.leaks[0])
+    elif (leak := _leading_leak(e)) is not None:
+        yield _kept(e, leak) or _leak(leak)
     else:
         yield _peak(e)
 
@@ -106,16 +126,18 @@ def _failed(o: OutOfMemory) -> str:
     )
 
 
-def _graph(e: ExplanationParts) -> str:
-    """Names the line that leaks because it keeps an autograd graph.
+def _kept(e: ExplanationParts, leak: Leak) -> str:
+    """Names the line that keeps the memory, as the main cause does, and the line that requests it.
 
-    Returns "" if the first cause is no such graph, or its line is unknown.
+    Returns "" if memory does not grow by the main cause, or its line is unknown.
     """
-    found = e.causes[0] if e.causes else None
-    if found is None or found.line is None or not keeps_graph(found):
+    found = _cause(e)
+    if found is None or found.line is None or not found.growth_bytes:
         return ""
-    more = f"{format_size(found.growth_bytes)} more {e.leaks[0].each_time}"
-    return f"The program leaks: {found.line} keeps {more}."
+    more = f"{format_size(found.growth_bytes)} more {leak.each_time}"
+    if found.line == users_part(leak.what):
+        return f"The program leaks: {found.line} keeps {more}."
+    return f"The program leaks: {found.line} keeps {more}, mostly made at {leak.what}."
 
 
 def _leak(leak: Leak) -> str:
@@ -165,7 +187,8 @@ def _try(e: ExplanationParts) -> Iterator[str]:
     if found and best.note and best.kind in OF_THE_ALLOCATOR:
         found += f", but {best.note}"
     helps = f"{best.what} ({found})" if found else best.what
-    yield f"plimsoll tried a change that helps: {helps}"
+    began = "plimsoll tried a change that helps" if best.was_tried else "What may help (not tried)"
+    yield f"{began}: {helps}"
     if len(best.how.splitlines()) == 1:
         yield Verbatim(f"Try: {best.how}")
     elif e.script is not None:  # the advice changes the script
@@ -196,10 +219,12 @@ def cause(o: OutOfMemory) -> str:
         return f"the program may reserve no more than {format_size(o.limit_bytes)}."
     if o.limit_range_bytes is None:
         return "the program has a limit."
-    least, below = map(format_size, o.limit_range_bytes)
+    least, below = o.limit_range_bytes
+    which = f"between {format_size(least)} and {format_size(below)}"
+    if below - least == 1:
+        which = f"of {format_size(least)}"
     return (
-        "the card had room, but the program has a limit (set_per_process_memory_fraction) "
-        f"between {least} and {below}."
+        f"the card had room, but the program has a limit (set_per_process_memory_fraction) {which}."
     )
 
 

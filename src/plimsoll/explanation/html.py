@@ -52,7 +52,10 @@ def explanation_html(e: ExplanationParts) -> str:
         ),
         table(
             "Advice, the cheapest first, and what it saves",
-            [(f"{a.what}: {a.how}", format_size(a.saves_bytes)) for a in e.advice],
+            [
+                (f"{a.what}: {a.how}", format_size(a.saves_bytes) if a.was_tried else "not tried")
+                for a in e.advice
+            ],
         ),
         folded("All of it", explanation_text(e)),
     ]

@@ -90,7 +90,8 @@ class KeptAdvice:
                 saves_bytes=0,
                 peak_reserved_bytes=self.base.peak_reserved_bytes,
                 num_alloc_retries=self.base.num_alloc_retries,
-                note="plimsoll did not try how much this saves",
+                note="not tried: how much this saves is not known",
+                was_tried=False,
             )
         )
 

@@ -10,6 +10,7 @@ from plimsoll.explanation.fragmentation import largest_hole
 from plimsoll.explanation.parts import OomReason, OutOfMemory
 from plimsoll.explanation.pieces import free_bytes, wholly_free_bytes
 from plimsoll.recordings.events import Action
+from plimsoll.recordings.recording import limit_within
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,8 +49,15 @@ def explain_failure(
     refused = limit is not None and reserved + needed > limit
     by_limit = refused or device_free is None or device_free >= needed
     below = reserved + needed
-    known = limit if device_free is None or by_limit else reserved + device_free
     most = max(past.peak.reserved_bytes, reserved)
+    limit_range: tuple[int, int] | None = None
+    if by_limit and recorded:
+        limit_range = min(most, below - 1), below
+        if limit is None and (told := limit_within(past.limits, *limit_range)) is not None:
+            limit_range = told, told + 1
+    known = limit if device_free is None or by_limit else reserved + device_free
+    if known is None and limit_range is not None and limit_range[1] - limit_range[0] == 1:
+        known = limit_range[0]
 
     def is_own(segment: _core.SegmentInfo) -> bool:
         return segment.stream == stream and is_streams(segment)
@@ -84,7 +92,7 @@ def explain_failure(
         reason=reason,
         device_free_bytes=device_free,
         limit_bytes=limit,
-        limit_range_bytes=(min(most, below - 1), below) if by_limit and recorded else None,
+        limit_range_bytes=limit_range,
         allocated_bytes=allocated,
         reserved_bytes=reserved,
         free_bytes=free,

@@ -198,8 +198,8 @@ class OutOfMemory:
             recorded.
         limit_bytes: The most that the program may reserve, if a limit was given.
         limit_range_bytes: The recorded failure shows that the limit is at least the first number
-            and less than the second. None if the card refused the request, or if the failure was
-            not recorded.
+            and less than the second. They differ by 1 if the recording names the limit. None if
+            the card refused the request, or if the failure was not recorded.
         allocated_bytes: The bytes in live blocks at that moment.
         reserved_bytes: The reserved bytes at that moment, after PyTorch released cached memory.
         free_bytes: The free part of the reserved bytes, in segments that are in use.
@@ -251,6 +251,8 @@ class Advice:
             by plimsoll's cost model of the driver.
         bus_seconds: The least time that spilled bytes take over the bus.
         note: A remark that the user reads with the advice, such as a doubt or a cost; or "".
+        was_tried: Whether a trial shows what the change does. If not, the peak and the number of
+            retries are those of the unchanged program.
     """
 
     kind: AdviceKind
@@ -266,6 +268,7 @@ class Advice:
     driver_seconds: float = 0.0
     bus_seconds: float = 0.0
     note: str = ""
+    was_tried: bool = True
 
 
 @dataclass(frozen=True)

@@ -53,12 +53,15 @@ def needed(
     card: RecordedCard | None,
     used_bytes: int,
     room_bytes: int | None = None,
+    limit_bytes: int | None = None,
 ) -> list[Advice]:
     """Drops needless advice, and adds notes to some of the rest.
 
     If no request failed, advice on the allocator is needless for a program that uses too little of
-    its card (see `LEAST_FULL` and `NEARLY_FULL`). If a request failed and the program's memory
-    grows with each step, settings and the elastic allocator are needless.
+    its card (see `LEAST_FULL` and `NEARLY_FULL`). A limit on its memory counts as its card. Where
+    neither is known, host memory is needless: it makes the program slower, and nothing says that
+    the card lacks memory. If a request failed and the program's memory grows with each step,
+    settings and the elastic allocator are needless.
 
     Notes are added only to advice on the allocator. If memory grows with each step, the note says
     that the change only delays the failure. If memory does not grow, a note warns of a change that
@@ -71,8 +74,11 @@ def needed(
         used_bytes: The program's use of the card at its peak.
         room_bytes: The most that the program could reserve when a request failed; None if unknown,
             or if no request failed.
+        limit_bytes: The most that the program may reserve, if a limit is known.
     """
-    share = None if card is None else used_bytes / card.total_bytes
+    rooms = [limit_bytes] if limit_bytes else []
+    rooms += [] if card is None else [card.total_bytes]
+    share = used_bytes / min(rooms) if rooms else None
     grows = any(cause.growth_bytes for cause in causes)
 
     def is_needed(one: Advice) -> bool:
@@ -80,7 +86,9 @@ def needed(
             return False
         if one.kind in ("leak", "program", "script") or one.serves_failed_requests is not None:
             return True
-        return share is None or share >= (NEARLY_FULL if one.kind == "spill" else LEAST_FULL)
+        if share is None:
+            return one.kind != "spill"
+        return share >= (NEARLY_FULL if one.kind == "spill" else LEAST_FULL)
 
     def note_on(one: Advice) -> str:
         if one.note or one.kind not in OF_THE_ALLOCATOR:

@@ -11,7 +11,7 @@ import numpy as np
 from plimsoll.base.printable import printable
 from plimsoll.base.watchers import Watchers
 from plimsoll.explanation.leak_advice import FoundLeak
-from plimsoll.recordings.analysis.leaks import find_leaks
+from plimsoll.recordings.analysis.leaks import find_leaks, growing_stacks
 from plimsoll.recordings.causes.cause import Facts, Notes, Reserved
 from plimsoll.recordings.causes.inner_loops import inner_loops
 from plimsoll.recordings.causes.kept_over_passes import (
@@ -76,6 +76,8 @@ def _found(
     facts: Facts, leak: Leak, leaks: Sequence[Leak], passes: Steps, every: Steps
 ) -> FoundLeak:
     is_of_line = facts.line == facts.lines.index(leak.what)
+    stacks = growing_stacks(facts.blocks[is_of_line], passes)
+    is_of_line &= np.isin(facts.blocks.stack, stacks)
     return FoundLeak(leak, is_of_line, cause_of_leak(facts, leak, leaks, passes), every)
 
 

@@ -20,7 +20,7 @@ import numpy as np
 from plimsoll import _core
 from plimsoll.base.errors import InputError
 from plimsoll.explanation.pieces import granules
-from plimsoll.explanation.state import Past, fullest_moment
+from plimsoll.explanation.state import Past
 from plimsoll.recordings.analysis.rounding import rounded_sizes
 from plimsoll.recordings.analysis.segments import find_segments
 from plimsoll.recordings.events import Action, EventBatch
@@ -102,7 +102,7 @@ class RecordedPast(Past):
         dedicated = self._level((ranges.size - ranges.shared).astype(np.int64))
         self.peak_allocated_bytes = 0  # unknown: events have requested sizes only
         self.peak_dedicated_bytes = int(dedicated.max(initial=0))
-        event = fullest_moment(reserved, self._lifetimes, self._sizes)
+        event = _fullest_moment(reserved, self._lifetimes, self._sizes)
         now = (ranges.start <= event) & (ranges.end > event)
         self.peak_shared_bytes = int(ranges.shared[now].sum())
         self.peak = self.breakdown(event)
@@ -246,3 +246,26 @@ def _events_about_segments(trace: DeviceTrace) -> tuple[NDArray[np.int64], Event
         parts.append(batch[rows])
         passed += len(batch)
     return np.concatenate([np.empty(0, np.int64), *numbers]), EventBatch.join(parts)
+
+
+def _fullest_moment(
+    reserved: NDArray[np.int64], lifetimes: Lifetimes, sizes: NDArray[np.int64]
+) -> int:
+    """Returns the event with the most live memory among those with the most reserved memory.
+
+    A program may reserve its peak early and fill it later. Freed blocks count as live for as long
+    as another stream may use them. Returns the first of several such events, and -1 if there are no
+    events.
+
+    Args:
+        reserved: The reserved bytes after each event.
+        lifetimes: The blocks.
+        sizes: The size of each block, rounding included.
+    """
+    if not len(reserved):
+        return -1
+    level = np.zeros(len(reserved) + 1, dtype=np.int64)
+    np.add.at(level, np.maximum(lifetimes.start, 0), sizes)
+    np.subtract.at(level, lifetimes.completed, sizes)
+    level = np.cumsum(level[:-1])
+    return int(np.where(reserved == reserved.max(), level, -1).argmax())

@@ -20,15 +20,12 @@ from plimsoll.base.units import GRANULE
 from plimsoll.engine.replays.parts import PeakBreakdown
 from plimsoll.engine.replays.replay import AMPLE_MEMORY
 from plimsoll.explanation.pieces import granules, wholly_free_bytes
-from plimsoll.recordings.analysis.rounding import rounded_sizes
-from plimsoll.recordings.causes.reserved_peak import reserved_change
 from plimsoll.recordings.events import Action, EventBatch
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from collections.abc import Sequence
 
     from plimsoll.engine.replays.parts import ReplayResult
-    from plimsoll.recordings.analysis.lifetimes import Lifetimes
     from plimsoll.recordings.recording import DeviceTrace
 
 _UNUSED_ADDRESS = 1 << 62
@@ -52,6 +49,7 @@ class Past(ABC):
         moves: Whether the allocator moves free memory to other addresses where it is needed, as the
             elastic allocator does.
         max_split_size: The configured `max_split_size_mb`, in bytes; None without one.
+        limits: The recorded limits on the device's reserved bytes (`Recording.limits_of`).
 
     Args:
         trace: The events.
@@ -71,6 +69,7 @@ class Past(ABC):
     has_recorded_addresses = True
     moves: bool
     max_split_size: int | None
+    limits: Sequence[int | None] = ()
 
     def __init__(self, trace: DeviceTrace, allocator: str, conf: str, version: str) -> None:
         self.trace = trace
@@ -145,7 +144,6 @@ class ReplayedPast(Past):
         start: The segments before the first event.
         replayed: The result of replaying the events.
         recorded_allocator: The allocator of the recorded events.
-        lifetimes: The blocks.
     """
 
     def __init__(
@@ -154,7 +152,6 @@ class ReplayedPast(Past):
         start: list[_core.SegmentInfo],
         replayed: ReplayResult,
         recorded_allocator: str,
-        lifetimes: Lifetimes,
     ) -> None:
         super().__init__(trace, replayed.allocator, replayed.conf, replayed.version)
         self.peak_allocated_bytes = replayed.peak_allocated_bytes
@@ -166,7 +163,7 @@ class ReplayedPast(Past):
         self._start = start
         self._replayed = replayed
         self._recorded_allocator = recorded_allocator
-        self.peak = self._with_movable(self._fullest(lifetimes))
+        self.peak = self._with_movable(replayed.peak)
 
     def after(self, event: int) -> list[_core.SegmentInfo]:
         """See `Past.after`."""
@@ -209,25 +206,6 @@ class ReplayedPast(Past):
         if not self.moves:
             return None
         return sum(map(wholly_free_bytes, self.units(event)))
-
-    def _fullest(self, lifetimes: Lifetimes) -> PeakBreakdown:
-        """Returns the parts of reserved memory at its peak.
-
-        Reserved memory may be at its peak after several events. The result describes the event of
-        these that has the most live memory. To find it, plimsoll needs the recorded events. If the
-        replay differs from them, the result describes the first event that reached the peak.
-        """
-        peak = self._replayed.peak
-        if not self.is_exact:
-            return peak
-        changes = [reserved_change(batch.action, batch.size) for batch in self.trace.batches()]
-        reserved = np.cumsum(np.concatenate([np.zeros(0, np.int64), *changes]))
-        reserved += _reserved(self._start)
-        if reserved.max(initial=0) != peak.reserved_bytes:
-            return peak
-        sizes = rounded_sizes(lifetimes.size, self.round_request).astype(np.int64)
-        event = fullest_moment(reserved, lifetimes, sizes)
-        return peak if event == peak.event else self.breakdown(event)
 
     def _with_movable(self, peak: PeakBreakdown) -> PeakBreakdown:
         """Counts the peak's movable free bytes as cached, and its other free bytes as fragments.
@@ -285,29 +263,6 @@ class ReplayedPast(Past):
             run.feed(batch[:left].to_core())
             left -= len(batch)
         return run
-
-
-def fullest_moment(
-    reserved: NDArray[np.int64], lifetimes: Lifetimes, sizes: NDArray[np.int64]
-) -> int:
-    """Returns the event with the most live memory among those with the most reserved memory.
-
-    A program may reserve its peak early and fill it later. Freed blocks count as live for as long
-    as another stream may use them. Returns the first of several such events, and -1 if there are no
-    events.
-
-    Args:
-        reserved: The reserved bytes after each event.
-        lifetimes: The blocks.
-        sizes: The size of each block, rounding included.
-    """
-    if not len(reserved):
-        return -1
-    level = np.zeros(len(reserved) + 1, dtype=np.int64)
-    np.add.at(level, np.maximum(lifetimes.start, 0), sizes)
-    np.subtract.at(level, lifetimes.completed, sizes)
-    level = np.cumsum(level[:-1])
-    return int(np.where(reserved == reserved.max(), level, -1).argmax())
 
 
 def recorded_failures(trace: DeviceTrace) -> list[int]:

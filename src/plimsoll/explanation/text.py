@@ -252,8 +252,9 @@ def _advice(e: ExplanationParts) -> Iterator[str]:
         return
     ended = "; --search-events ended the search early" if e.search_ended_early else ""
     count = format_count(e.tried, "replay")
-    yield f"Advice, the cheapest first, each tried by replaying this recording ({count}{ended})"
     mine = [advice for advice in e.advice if advice.kind != "script"]
+    untried = [number for number, advice in enumerate(mine, 1) if not advice.was_tried]
+    yield f"Advice, the cheapest first, {_which_tried(untried, len(mine))} ({count}{ended})"
     if not mine:
         failed = " serves the request that failed" if e.out_of_memory else " would save 2% or more"
         yield f"{_INDENT}nothing that was tried{failed}"
@@ -261,6 +262,15 @@ def _advice(e: ExplanationParts) -> Iterator[str]:
         yield from _one_advice(number, advice, e.run_seconds)
     if e.script is None:
         yield f"{_INDENT}With --script train.py, plimsoll also tries changes to the program."
+
+
+def _which_tried(untried: list[int], count: int) -> str:
+    """Says which of the numbered pieces of advice a replay has tried."""
+    if not untried:
+        return "each tried by replaying this recording"
+    if len(untried) == count:
+        return "not tried; what was tried by replaying does not help"
+    return f"each tried by replaying this recording, except {', '.join(map(str, untried))}"
 
 
 def _of_the_script(e: ExplanationParts) -> Iterator[str]:
@@ -291,6 +301,9 @@ def _one_advice(number: int, a: Advice, run_seconds: float | None) -> Iterator[s
 
 
 def _details(a: Advice, run_seconds: float | None) -> Iterator[str]:
+    if not a.was_tried:
+        yield a.note
+        return
     if a.peak_reserved_range_bytes is not None:
         least, most = map(format_size, a.peak_reserved_range_bytes)
         reserved = f"{least} to {most} reserved"

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 from plimsoll.torch.simulated.library import READS_WITHOUT_CONTENTS
 
@@ -54,6 +58,12 @@ DECIDES = {
     ANY_ADDRESSES: ADDRESSES,
 }
 """The assumptions that make a peak uncertain, each with the cause of the uncertainty."""
+CHANGES_SIZES = (*SIZES_BY_DATA, *WORKSPACES, LETS_GO_LATER)
+"""The assumptions that can make a request fail.
+
+Late frees and other addresses change reserved memory only: before a request fails, PyTorch waits
+for late frees and returns cached memory to the driver.
+"""
 NEEDS_TRIALS = (*SIZES_BY_DATA, LETS_GO_LATER)
 """The assumptions for which only more simulated runs of the script can find the peak's range."""
 EXTRAPOLATED_NCCL = (
@@ -90,3 +100,9 @@ class Assumed:
     line: str | None
     count: int
     bytes: int | None = None
+
+
+def deciding(assumptions: Sequence[Assumed]) -> str:
+    """Returns what makes peaks uncertain, as "the data and cuDNN's workspaces"; "" if nothing."""
+    what = {assumed.what for assumed in assumptions}
+    return " and ".join(dict.fromkeys(by for each, by in DECIDES.items() if each in what))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from plimsoll.base.printable import printable
 from plimsoll.base.units import format_count, format_size
 from plimsoll.prediction.assumed import STARTED_PROGRAM
-from plimsoll.prediction.little_room import context_doubt
+from plimsoll.prediction.little_room import doubt
 from plimsoll.prediction.step_growth import growth_bytes, steady_from
 
 if TYPE_CHECKING:
@@ -17,6 +18,10 @@ if TYPE_CHECKING:
     from plimsoll.prediction.trials.kept_apart import KeptApart
 
 _MOST_PROGRAMS = 3
+
+
+_SHOWN_STEPS = 4
+"""The number of steps whose peaks are shown if memory use still changes."""
 
 
 def caveats(p: PredictionParts) -> Iterator[str]:
@@ -51,9 +56,9 @@ def caveats_of_run(p: PredictionParts) -> Iterator[str]:
 
 
 def caveats_of_fit(p: PredictionParts) -> Iterator[str]:
-    """Yields a doubt about the context, if any, and then the sentences of `caveats_of_run`."""
-    if (doubt := context_doubt(p)) is not None:
-        yield f"It may not fit: {doubt}."
+    """Yields why it may not fit although it fits, if so, and the sentences of `caveats_of_run`."""
+    if (why_not := doubt(p)) is not None:
+        yield f"It may not fit: {why_not}."
     yield from caveats_of_run(p)
 
 
@@ -96,8 +101,25 @@ def is_unsteady(p: PredictionParts) -> bool:
 
 def unsteady_text(step_peaks_bytes: Sequence[int]) -> str:
     """Says that memory use still changed in the last steps."""
-    last = ", ".join(map(format_size, step_peaks_bytes[-4:]))
-    return f"Memory use still changes: the last steps peaked at {last}."
+    shown = [*map(format_size, step_peaks_bytes)]
+    last = shown[-_SHOWN_STEPS:]
+    if len(set(last)) > 1:
+        return f"Memory use still changes: the last steps peaked at {', '.join(last)}."
+    # Equal texts show no change, so the sentence says each difference, or the last change before.
+    changes = [after - before for before, after in pairwise(step_peaks_bytes[-_SHOWN_STEPS:])]
+    if any(changes):
+        more = [f"{format_size(abs(by))} {'more' if by >= 0 else 'less'}" for by in changes]
+        return (
+            f"Memory use still changes: of the last steps one peaked at {last[0]}, and each later "
+            f"one at {', '.join(more)}."
+        )
+    step = max((i for i in range(1, len(shown)) if shown[i] != shown[i - 1]), default=0)
+    if not step:
+        return f"Memory use still changes: the last steps peaked at about {last[0]}."
+    return (
+        f"Memory use still changed in step {step + 1} of {len(shown)}: its peak was "
+        f"{shown[step]}, after {shown[step - 1]}."
+    )
 
 
 def fewer_steps_text(fewer: FewerSteps) -> str:

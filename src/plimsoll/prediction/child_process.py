@@ -194,7 +194,7 @@ def _redirected(request: Request, folder: Path) -> Request:
 
 
 def _environment(request: Request, *, is_aside: bool) -> dict[str, str]:
-    environment = dict(os.environ)
+    environment = {**os.environ, **request.environment}
     environment.pop(METRICS, None)  # the port belongs to the real job
     if is_aside:
         environment.setdefault("OMP_NUM_THREADS", str(_threads_aside()))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from plimsoll.base.layout import table
 from plimsoll.base.units import format_count, format_size
-from plimsoll.prediction.little_room import context_doubt, spare_words
+from plimsoll.prediction.little_room import doubt, spare_words
 from plimsoll.prediction.serving_text import serving_verdict
 
 if TYPE_CHECKING:
@@ -48,7 +48,8 @@ def rate_text(samples_per_second: float, world_size: int) -> str:
     rate = f"{samples_per_second:,.0f} samples/s"
     if world_size == 1:
         return rate
-    each = f"{samples_per_second / world_size:,.0f} on each"
+    of_rank = samples_per_second / world_size
+    each = f"{of_rank:,.{0 if of_rank >= 10 else 1}f} samples/s on each"
     return f"{rate} on all {world_size} ranks, if each has samples of its own ({each})"
 
 
@@ -96,9 +97,9 @@ def _verdict(p: PredictionParts) -> str:
     if (serving := serving_verdict(p)) is not None:
         return f"{p.script} {'fits' if p.fits else 'does not fit'} on {where}: {serving}"
     if p.fits:
-        doubt = context_doubt(p)
-        verdict = "fits" if doubt is None else "may not fit"
-        why_not = "" if doubt is None else f", and {doubt}"
+        doubted = doubt(p)
+        verdict = "fits" if doubted is None else "may not fit"
+        why_not = "" if doubted is None else f", and {doubted}"
         return (
             f"{p.script} {verdict} on {where}{so_far}: {count} of {count} ranks; {worst} has "
             f"the least to spare, {spare_words(p).replace(' to spare', '')}{why_not}"

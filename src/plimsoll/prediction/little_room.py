@@ -1,7 +1,7 @@
-"""Warns if a script that fits leaves very little memory free.
+"""Warns if a script that fits leaves very little memory free, or may not fit.
 
-Also warns if the CUDA context was estimated, and the real context may be so much larger that the
-script does not fit.
+It may not fit if the CUDA context was estimated, and the real context may be so much larger that
+the script does not fit. It also may not fit if the range of its peak ends above the card's memory.
 """
 
 from __future__ import annotations
@@ -9,12 +9,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from plimsoll.base.units import format_size
+from plimsoll.prediction.assumed import CHANGES_SIZES, deciding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from plimsoll.prediction.parts import PredictionParts
 
+MAY_TAKE_MORE = (
+    "the size of the CUDA context or the peak is an estimate, and it may be larger by more than "
+    "stays free"
+)
+"""Why a script may not fit, if `doubt` is not None."""
 LITTLE = 0.01
 """If less than this share of the memory stays free, the script may not fit in another run."""
 
@@ -50,24 +56,72 @@ def spare_words(p: PredictionParts) -> str:
     return format_size(left) + " to spare" if of is None else spare_text(left, whole, of=of)
 
 
-def context_doubt(p: PredictionParts) -> str | None:
+def doubt(p: PredictionParts) -> str | None:
     """Says why the script may not fit a real card, although the prediction says that it fits.
 
-    The reason is that the size of the CUDA context is an estimate, which may be too low. Returns
-    None if the script does not fit, if the context was measured, or if even the largest context
-    leaves enough memory. Also returns None for a serving engine, which adapts to its context, and
-    if memory may spill.
+    Returns None if it surely fits, or does not fit. Also returns None for a serving engine, which
+    adapts to the memory that it finds, and if memory may spill.
     """
-    left = p.total_bytes - p.device_used_bytes
-    if not p.fits or p.context_most_bytes is None or p.serving or p.shared or left < 0:
+    if not p.fits or p.serving or p.shared:
         return None
+    return _context_doubt(p) or _range_doubt(p)
+
+
+def sure_room_bytes(p: PredictionParts, cached_bytes: int) -> int:
+    """Returns the memory that stays free with the largest context or the largest peak.
+
+    It is the smaller of the two, and negative if memory may be missing.
+
+    Args:
+        p: The prediction.
+        cached_bytes: The part of reserved memory that counts as free.
+    """
+    if p.serving or p.shared:
+        return p.headroom_bytes + cached_bytes
+    more = range_more_bytes(p)
+    left = p.total_bytes - p.device_used_bytes + cached_bytes - _context_more_bytes(p)[1]
+    return min(p.headroom_bytes - more if more else p.headroom_bytes + cached_bytes, left)
+
+
+def cached_bytes(p: PredictionParts) -> int:
+    """Returns how much of reserved memory PyTorch can do without; 0 if unknown."""
+    least = p.peak_reserved_bytes if p.least_reserved_bytes is None else p.least_reserved_bytes
+    return max(0, p.peak_reserved_bytes - least)
+
+
+def range_more_bytes(p: PredictionParts) -> int:
+    """Returns how much more the script may take than `device_used_bytes`, by the peak's range.
+
+    Returns 0 if nothing is uncertain that can make a request fail.
+    """
+    bounds = p.device_used_range_bytes
+    is_in_doubt = p.nccl_range_bytes or any(each.what in CHANGES_SIZES for each in p.assumptions)
+    return 0 if bounds is None or not is_in_doubt else max(0, bounds[1] - p.device_used_bytes)
+
+
+def _context_more_bytes(p: PredictionParts) -> tuple[int, int]:
+    """Returns the number of contexts, and how much more they may take than is estimated."""
     contexts = max((card.processes for card in p.shared_cards), default=1)
-    more = contexts * (p.context_most_bytes - p.context_bytes)
-    if more <= left:
+    most = p.context_bytes if p.context_most_bytes is None else p.context_most_bytes
+    return contexts, contexts * (most - p.context_bytes)
+
+
+def _context_doubt(p: PredictionParts) -> str | None:
+    left = p.total_bytes - p.device_used_bytes + cached_bytes(p)
+    contexts, more = _context_more_bytes(p)
+    if p.context_most_bytes is None or not 0 <= left < more:
         return None
     each = "the CUDA context" if contexts == 1 else f"the CUDA contexts of {contexts} processes"
     whole = format_size(contexts * p.context_bytes)
     return f"{each}, estimated at {whole}, may take {format_size(more)} more"
+
+
+def _range_doubt(p: PredictionParts) -> str | None:
+    more = range_more_bytes(p)
+    if not 0 <= p.headroom_bytes < more:
+        return None
+    by = deciding(p.assumptions)
+    return f"it may take {format_size(more)} more" + (f", depending on {by}" if by else "")
 
 
 def spare_caveats(p: PredictionParts) -> Iterator[str]:
@@ -75,8 +129,8 @@ def spare_caveats(p: PredictionParts) -> Iterator[str]:
     left, whole, of = _room(p)
     if not p.fits or p.serving is not None:
         return
-    if (doubt := context_doubt(p)) is not None:
-        yield f"It may not fit: {spare_words(p)}, and {doubt}."
+    if (why_not := doubt(p)) is not None:
+        yield f"It may not fit: {spare_words(p)}, and {why_not}."
     elif of is not None and is_thin(left, whole):
         yield f"It has {spare_words(p)}."
 

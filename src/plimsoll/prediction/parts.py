@@ -28,6 +28,7 @@ _WORKED_OUT = (
     "samples_per_second",
     "not_kept",
     "why",
+    "may_not_fit",
     "caveats",
     "next",
 )
@@ -36,6 +37,11 @@ _WORKED_OUT = (
 _Number = TypeVar("_Number", int, float)
 
 
+FEWEST_STEPS = 3
+"""A step's time needs at least this many steps.
+
+The first step is not timed, because it does work that later steps do not.
+"""
 INTERRUPTED = "interrupted"
 """The reason why a run or a search ended if the user interrupted it."""
 
@@ -85,12 +91,15 @@ class CardVerdict:
         headroom_bytes: The memory of this card that would stay free if the run reserved as much as
             on the predicted card; negative if memory is missing. Even if it is negative, the run
             can fit this card, because PyTorch may release cached memory to the driver in time.
+        may_not_fit: Whether the run may not fit although `fits` is true: the CUDA context or the
+            peak may be larger than estimated, by more than `headroom_bytes`.
     """
 
     gpu: str
     total_bytes: int
     fits: bool
     headroom_bytes: int
+    may_not_fit: bool = False
 
 
 @dataclass(frozen=True)
@@ -146,10 +155,16 @@ class StepTime:
     Attributes:
         what: "step": the time between the ends of two successive calls of the optimizer's `step`.
             Programs without an optimizer have "call of generate()" or "call of the model".
+        ends_at: The line at which a step ends, if the program has several optimizers; otherwise
+            None. If they take turns, a step is one step of the optimizer that steps least often.
         seconds: The median time of the steps with the most frequent batch size. Evaluations between
             steps are not counted.
         seconds_range: The range in which the time of a step on a real GPU is expected to lie.
         compute_seconds: The part in which kernels run.
+        communicating_seconds: The part in which only collectives run, or collectives and copies.
+        collectives_seconds: The time of all collectives, including those that run beside kernels.
+        network_gbit_per_s: The network rate that plimsoll assumes for each GPU, if collectives
+            cross from machine to machine in the step; else None.
         copies_seconds: The part in which only copies run, between host and devices or among
             devices.
         waiting_seconds: The part in which the GPU waits for the host to queue operations. Other
@@ -164,9 +179,13 @@ class StepTime:
     """
 
     what: str
+    ends_at: str | None
     seconds: float
     seconds_range: tuple[float, float]
     compute_seconds: float
+    communicating_seconds: float
+    collectives_seconds: float
+    network_gbit_per_s: int | None
     copies_seconds: float
     waiting_seconds: float
     host_seconds: float

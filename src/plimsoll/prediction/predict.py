@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from contextlib import ExitStack, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,11 +17,12 @@ from plimsoll.prediction.child_process import run, started
 from plimsoll.prediction.compiled_use import EagerUse
 from plimsoll.prediction.distinct import find_roles
 from plimsoll.prediction.options import Options
-from plimsoll.prediction.ranges import with_range
+from plimsoll.prediction.ranges import with_doubtful_cards, with_range
+from plimsoll.prediction.reruns import Reruns
 from plimsoll.recordings.causes.outside_pytorch import CardParts, with_outside
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from os import PathLike
 
     from plimsoll.engine.protocol import SimulatedAllocatorName, SpillPolicyName
@@ -161,7 +162,7 @@ def predict_request(
     if request.runs_distinct:
         return _of_roles(request, measure_need=measure_need, shows_output=shows_output)
     # A caller that hides the output has its own progress messages.
-    said = said_when_long if shows_output else nullcontext
+    said = said_when_long if shows_output else _unsaid
     if not measure_need:
         return run(request, shows_output=shows_output, is_aside=is_aside)
     with ExitStack() as stack:
@@ -170,14 +171,19 @@ def predict_request(
         # used only if the script has compiled something.
         answer = _eagerly(request, stack) if _may_compile(request) else None
         first = run(request, shows_output=shows_output, is_aside=is_aside)
-        with said(f"running {request.title} again, on cards with more memory or other data"):
-            found = _with_need(request, first)
+        with said("") as tell:
+            found = with_doubtful_cards(_with_need(request, first, Reruns.of(request, first, tell)))
         if found.compiled is None or not found.compiled.functions or found.stopped:
             return found
         if found.serving is not None:  # the engine itself decides what it compiles
             return found
         with said(f"running {request.title} again, without torch.compile"):
             return _with_eager(found, answer or _eagerly(request, stack))
+
+
+@contextmanager
+def _unsaid(_: str) -> Iterator[Callable[[str], None]]:
+    yield lambda _: None
 
 
 def _of_roles(request: Request, *, measure_need: bool, shows_output: bool) -> Prediction:
@@ -231,12 +237,13 @@ def _with_eager(found: Prediction, answer: Callable[[], Prediction] | None) -> P
     return replace(found, compiled=found.compiled and replace(found.compiled, eager=use))
 
 
-def _with_need(request: Request, result: Prediction) -> Prediction:
+def _with_need(request: Request, result: Prediction, reruns: Reruns) -> Prediction:
     """Adds ranges and, if the script ran out of memory, the memory that it needs."""
     if result.serving is not None:  # a serving engine takes as much as its card has
         return result
     if result.fits is not False:
-        return with_range(request, result)
+        return with_range(request, result, reruns)
+    reruns.begin("without a limit of memory, to find out how much it needs")
     needed = run(replace(request, setup=replace(request.setup, unlimited=True)), shows_output=False)
     headroom = _room(result) - needed.device_used_bytes
     if result.shared is not None:  # all GPUs spill into the same host memory
@@ -266,7 +273,7 @@ def _with_need(request: Request, result: Prediction) -> Prediction:
         seconds=result.seconds + needed.seconds,
         ranks=_with_verdicts(needed, result),
     )
-    return with_range(request, replace(found, causes=_with_outside(found)))
+    return with_range(request, replace(found, causes=_with_outside(found)), reruns)
 
 
 def _fetched(result: Prediction) -> list[Assumed]:

@@ -14,17 +14,21 @@ from typing import TYPE_CHECKING
 from plimsoll.base.errors import ScriptError
 from plimsoll.prediction.assumed import LETS_GO_LATER, NEEDS_TRIALS
 from plimsoll.prediction.child_process import run, started
+from plimsoll.prediction.little_room import range_more_bytes
 from plimsoll.prediction.rank_use import alike, with_ranges
 
 if TYPE_CHECKING:
     from plimsoll.prediction.request import Request
+    from plimsoll.prediction.reruns import Reruns
     from plimsoll.prediction.results import Prediction
     from plimsoll.torch.simulated.setup import UnknownName
 
 _ENDS: tuple[UnknownName, ...] = ("most", "least")
+_SIZES = {"most": "largest", "least": "smallest"}
+_FOR_RANGE = "for the range of its peak"
 
 
-def with_range(request: Request, found: Prediction) -> Prediction:
+def with_range(request: Request, found: Prediction, reruns: Reruns) -> Prediction:
     """Returns the prediction, with ranges of its figures if sizes depend on unknown data.
 
     A range covers all contents that the data can have. To find it, plimsoll runs two trials:
@@ -33,11 +37,12 @@ def with_range(request: Request, found: Prediction) -> Prediction:
     Args:
         request: The request.
         found: The request's prediction.
+        reruns: Tells which trial is under way.
     """
     if request.setup.unknown != "balanced" or not found.needs_trials:
         return found
     began = time.perf_counter()
-    trials = [found, *(_of_alike(request, found) or _in_full(request))]
+    trials = [found, *(_of_alike(request, found, reruns) or _in_full(request, reruns))]
     ranks = with_ranges(found.ranks, [trial.ranks for trial in trials])
     seconds = found.seconds + time.perf_counter() - began
     worst = next((use for use in ranks if use.rank == found.worst_rank), None)
@@ -66,20 +71,33 @@ def with_range(request: Request, found: Prediction) -> Prediction:
     )
 
 
+def with_doubtful_cards(found: Prediction) -> Prediction:
+    """Returns the prediction; other cards that the largest peak exceeds get `may_not_fit`."""
+    more = range_more_bytes(found)
+    if not more:
+        return found
+    cards = [
+        replace(card, may_not_fit=card.may_not_fit or (card.fits and card.headroom_bytes < more))
+        for card in found.other_cards
+    ]
+    return replace(found, other_cards=cards)
+
+
 def _at_end(request: Request, unknown: UnknownName) -> Request:
     setup = replace(request.setup, unknown=unknown, unlimited=True)
     return replace(request, setup=setup, record=None)
 
 
-def _in_full(request: Request) -> list[Prediction]:
+def _in_full(request: Request, reruns: Reruns) -> list[Prediction]:
     trials = []
     for unknown in _ENDS:
+        reruns.begin(f"with the data that gives the {_SIZES[unknown]} sizes, {_FOR_RANGE}")
         with suppress(ScriptError):  # the script can fail with made-up data
             trials.append(run(_at_end(request, unknown), shows_output=False))
     return trials
 
 
-def _of_alike(request: Request, found: Prediction) -> list[Prediction] | None:
+def _of_alike(request: Request, found: Prediction, reruns: Reruns) -> list[Prediction] | None:
     """Runs both trials in parallel, each with one rank of every group of equal ranks.
 
     Ranks are equal if their figures in `found` are equal. The trials run under three conditions:
@@ -99,6 +117,7 @@ def _of_alike(request: Request, found: Prediction) -> list[Prediction] | None:
     if depends != {LETS_GO_LATER} or not is_worth_it:
         return None
     asked = replace(request, ranks=[group[0] for group in groups])
+    reruns.begin(f"with one rank of each kind, {_FOR_RANGE}", runs=len(_ENDS))
     with ExitStack() as stack, suppress(ScriptError):
         answers = [
             stack.enter_context(started(_at_end(asked, unknown), shows_output=False, is_aside=True))

@@ -45,6 +45,9 @@ class Request:
         groups: The file to which a rank that runs alone writes the process groups that it makes;
             None for any other run.
         survey: The file for a `Survey` of the program; None to make no survey.
+        varied: The option that the script is to have in later runs, such as "--batch-size". A
+            surveyed script that lacks it ends at once. None if there is no such option.
+        environment: Environment variables for the script, besides the caller's.
         room: The GPU memory that the survey assumes PyTorch and NCCL can use; None for no bound.
         finds_least: Whether to find the least GPU memory with which the script runs. If true, the
             prediction's `other_cards` is empty.
@@ -72,9 +75,11 @@ class Request:
     groups: str | None = None
     runs_distinct: bool = False
     survey: str | None = None
+    varied: str | None = None
     room: int | None = None
     finds_least: bool = False
     files: dict[str, str] = field(default_factory=dict)
+    environment: dict[str, str] = field(default_factory=dict)
 
     @property
     def title(self) -> str:

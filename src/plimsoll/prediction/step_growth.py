@@ -21,7 +21,8 @@ _AT_LEAST, _LEAST_SHARE = 2, 1 / 8
 """How many steps, and which share of them, must reach the largest peak in `steady_from`.
 
 To accept a step, `steady_from` looks at this step and all later steps. At least two of these steps,
-and at least an eighth of them, must reach the largest peak among them.
+and at least an eighth of them, must reach the largest peak among them. If the step is in the second
+half of the program, at least `STEPS` of them must.
 """
 _ROUNDING = 1e-3
 """Peaks whose relative difference is less than this count as equal.
@@ -61,13 +62,13 @@ def steady_from(step_peaks_bytes: Sequence[int]) -> int | None:
     most = list(accumulate(reversed(step_peaks_bytes), max))[::-1]
     if growth_bytes(step_peaks_bytes) is not None:
         return None
-    for step in range(len(most) // 2 + 1):
-        rest = step_peaks_bytes[step:]
-        if len(rest) < _AT_LEAST or not _are_alike(rest[0], most[step]):
+    for step, largest in enumerate(most):
+        if not _are_alike(step_peaks_bytes[step], largest):
             continue
-        if sum(_are_alike(peak, most[step]) for peak in rest) >= max(
-            _AT_LEAST, len(rest) * _LEAST_SHARE
-        ):
+        rest = step_peaks_bytes[step:]
+        at_least = _AT_LEAST if step <= len(most) // 2 else STEPS
+        reached = sum(_are_alike(peak, largest) for peak in rest)
+        if reached >= max(at_least, len(rest) * _LEAST_SHARE):
             return step + 1
     return 0 if len(most) < _FEWEST_STEPS else None
 

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import Any, Self
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, Self
 
 from plimsoll.recordings.causes.cause import Cause
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 Scalar = int | float | str | bool | None
 
@@ -34,6 +38,12 @@ class ArgumentUse:
 
     names: list[str]
     value: Scalar
+
+
+def no_such_option(option: str, names: Iterable[str]) -> str:
+    """Says that the script has no such option, and which similar one it has."""
+    near = get_close_matches(option, [*names], n=1)
+    return f"the script has no {option}" + (f"; did you mean {near[0]}?" if near else "")
 
 
 @dataclass(frozen=True)

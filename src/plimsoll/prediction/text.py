@@ -16,12 +16,7 @@ from plimsoll.base.units import (
     has_share,
     size_row,
 )
-from plimsoll.prediction.assumed import (
-    DECIDES,
-    ENDED_BY_SIGNAL,
-    PACE,
-    STARTED_PROGRAM,
-)
+from plimsoll.prediction.assumed import ENDED_BY_SIGNAL, PACE, STARTED_PROGRAM, deciding
 from plimsoll.prediction.assumed_text import assumed_lines
 from plimsoll.prediction.caveats import (
     PIECES,
@@ -35,12 +30,14 @@ from plimsoll.prediction.caveats import (
 )
 from plimsoll.prediction.gpu_rows import gpu_rows
 from plimsoll.prediction.job_text import card_of, is_job, job_verdict, rate_text, shared_card_rows
-from plimsoll.prediction.little_room import context_doubt, spare_caveats, spare_words
+from plimsoll.prediction.little_room import MAY_TAKE_MORE, doubt, spare_caveats, spare_words
+from plimsoll.prediction.parts import FEWEST_STEPS, INTERRUPTED
 from plimsoll.prediction.serving_text import serving_lines, serving_verdict, serving_why
 from plimsoll.prediction.step_growth import STEPS, growth_bytes, steady_from
 from plimsoll.prediction.trials.written import shown
 from plimsoll.recordings.analysis.category_names import category_title
-from plimsoll.recordings.causes.wording import most_held, why
+from plimsoll.recordings.causes.cause import main_cause, other_growth
+from plimsoll.recordings.causes.wording import also, most_held, why
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -49,6 +46,7 @@ if TYPE_CHECKING:
     from plimsoll.prediction.parts import GpuUse, PredictionParts
     from plimsoll.prediction.trials.kept_apart import KeptApart
     from plimsoll.prediction.trials.written import Written
+    from plimsoll.recordings.causes.cause import Cause
 
 _MOST_LINES = 6
 _MOST_CARDS = 8
@@ -126,10 +124,15 @@ def answer_lines(p: PredictionParts, follow: Sequence[str]) -> Iterator[str]:
         yield Verbatim(f"Try: {patch}")
     elif follow:
         yield Verbatim(f"Next: {shlex.join(follow)}")
+    grows = None if p.serving is not None else other_growth(p.causes, _cause(p))
+    if grows is not None:
+        yield also(grows)
 
 
-def verdict_words(p: PredictionParts, follow: Sequence[str]) -> dict[str, str | list[str] | None]:
-    """Returns the verdict's reason, its caveats and the next step, for JSON.
+def verdict_words(
+    p: PredictionParts, follow: Sequence[str]
+) -> dict[str, str | bool | list[str] | None]:
+    """Returns the verdict's reason, its doubt, its caveats and the next step, for JSON.
 
     Args:
         p: The prediction.
@@ -143,26 +146,41 @@ def verdict_words(p: PredictionParts, follow: Sequence[str]) -> dict[str, str | 
         why_it_is = (_why(p) or headline(p)).removeprefix("Why: ")
     next_step = _patch(p) or (shlex.join(follow) if follow else None)
     says = [*spare_caveats(p), *caveats(p)]
-    return {"why": why_it_is, "caveats": says, "next": next_step}
+    return {
+        "why": why_it_is,
+        "may_not_fit": doubt(p) is not None,
+        "caveats": says,
+        "next": next_step,
+    }
 
 
 def _why(p: PredictionParts) -> str | None:
     if (serving := serving_why(p)) is not None:
         return serving
-    return why(p.causes[0]) if p.causes else most_held(p.by_category, p.top_lines)
+    cause = _cause(p)
+    return most_held(p.by_category, p.top_lines) if cause is None else why(cause)
+
+
+def _cause(p: PredictionParts) -> Cause | None:
+    """Returns the main cause of the card's memory; None if there is none.
+
+    Advice on host memory saves nothing on the card, so it is no answer to whether a script fits.
+    """
+    on_card = [cause for cause in p.causes if not cause.on_host]
+    return main_cause(on_card, p.peak_reserved_bytes)
 
 
 def _patch(p: PredictionParts) -> str | None:
     """Returns a change that saves memory: a line of code or a setting.
 
     For a serving engine, the change is the option that limits requests to the greatest length that
-    fits. Otherwise it is the change for the main cause, `causes[0]`. Returns None if no change is
+    fits. Otherwise it is the change for the main cause. Returns None if no change is
     known, or if the change saves too little.
     """
     if p.serving is not None:
         length = p.serving.fitting_len
         return f"--max-model-len {length}" if length else None
-    cause = p.causes[0] if p.causes else None
+    cause = _cause(p)
     helps = cause is not None and not cause.hardly_helps(p.peak_reserved_bytes)
     return cause.patch if cause is not None and cause.patch and helps else None
 
@@ -243,8 +261,8 @@ def headline(p: PredictionParts) -> str:
     where = card_of(p)
     if p.fits is None:
         return f"Whether {p.script} fits on {where} is not known: {p.why_unknown}"
-    doubt = context_doubt(p)
-    verdict = "does not fit" if not p.fits else "fits" if doubt is None else "may not fit"
+    why_not = doubt(p)
+    verdict = "does not fit" if not p.fits else "fits" if why_not is None else "may not fit"
     if (serving := serving_verdict(p)) is not None:
         return f"{p.script} {verdict} on {where}: {serving}"
     left = "to spare" if p.headroom_bytes >= 0 else "too little"
@@ -254,8 +272,15 @@ def headline(p: PredictionParts) -> str:
     if fullest is not None:
         which = "the least" if p.headroom_bytes >= 0 else "the worst"
         spare += f" on GPU {fullest.device}, {which} of its {len(p.devices)} GPUs"
-    why_not = "" if doubt is None else f", and {doubt}"
-    return f"{p.script} {verdict} on {where}{so_far}: {spare}{why_not}"
+    and_why = "" if why_not is None else f", and {why_not}"
+    early = ", and no step of an optimizer has ended yet" if _is_early(p) else ""
+    return f"{p.script} {verdict} on {where}{so_far}: {spare}{and_why}{early}"
+
+
+def _is_early(p: PredictionParts) -> bool:
+    """Returns whether the user interrupted the script before the end of a step."""
+    is_interrupted = p.stopped is not None and p.stopped.why == INTERRUPTED
+    return is_interrupted and not p.step_peaks_bytes and p.step is None
 
 
 def _fullest_of_several(p: PredictionParts) -> GpuUse | None:
@@ -304,10 +329,15 @@ def memory_text(p: PredictionParts) -> str:
 
 
 def host_lines(p: PredictionParts) -> Iterator[str]:
-    """Yields the lines about host memory."""
+    """Yields the lines about host memory, with advice that saves host memory."""
     if p.host_peak_bytes is not None:
         whole = ", of one machine with all its ranks" if is_job(p) else ""
         yield f"{host_row(p.host_peak_bytes, p.host_peak_range_bytes)}{whole}"
+    for cause in p.causes:
+        if cause.on_host:
+            yield f"    {why(cause).removeprefix('Why: ')}"
+            if cause.patch:
+                yield f"    Try: {cause.patch}"
 
 
 def host_row(peak_bytes: int, bounds: tuple[int, int] | None) -> str:
@@ -330,10 +360,9 @@ def _figure(size: int, bounds: tuple[int, int] | None, decides: str = "") -> str
 
 
 def _what_decides(p: PredictionParts) -> str:
-    what = {assumed.what for assumed in p.assumptions}
-    if ENDED_BY_SIGNAL in what and not p.top_lines:
+    if not p.top_lines and any(each.what == ENDED_BY_SIGNAL for each in p.assumptions):
         return "the process that a signal ended"
-    return " and ".join(dict.fromkeys(by for each, by in DECIDES.items() if each in what))
+    return deciding(p.assumptions)
 
 
 def _categories(p: PredictionParts) -> Iterator[str]:
@@ -439,6 +468,8 @@ def _fewer_steps(p: PredictionParts) -> Iterator[str]:
 def _time(p: PredictionParts) -> Iterator[str]:
     step = p.step
     if step is None:
+        if 0 < len(p.step_peaks_bytes) < FEWEST_STEPS and p.fits:
+            yield f"The time of a step is not known: it needs {FEWEST_STEPS} steps of an optimizer."
         return
     low, high = map(format_seconds, step.seconds_range)
     rate = p.samples_per_second
@@ -449,13 +480,21 @@ def _time(p: PredictionParts) -> Iterator[str]:
     yield f"A {step.what} takes about {about} ({low} to {high}){samples}; estimated{scaled}:"
     for name, seconds in (
         ("computing", step.compute_seconds),
+        ("communicating only", step.communicating_seconds),
         ("copying only", step.copies_seconds),
         ("waiting for the host", step.waiting_seconds),
     ):
         if seconds >= _LEAST_SECONDS:
             yield f"  {name:20} {format_seconds(seconds):>9}"
+    if step.network_gbit_per_s is not None:
+        yield (
+            f"All collectives take {format_seconds(step.collectives_seconds)}, partly beside "
+            f"kernels. plimsoll assumes {step.network_gbit_per_s} Gbit/s of network for each GPU."
+        )
     if not step.lines:
         return
+    if step.ends_at is not None:
+        yield f"The script has several optimizers; a step ends at {step.ends_at}."
     count = format_count(step.kernels, "operation")
     yield f"Lines that take the most time (a {step.what} has {count}):"
     for line in step.lines:
@@ -474,8 +513,8 @@ def _cards(p: PredictionParts) -> Iterator[str]:
     if not fitting:
         return
     alone = " without shared memory" if p.shared else ""
-    roomy = [card.gpu for card in fitting if card.headroom_bytes >= 0]
-    tight = [card.gpu for card in fitting if card.headroom_bytes < 0]
+    roomy = [card.gpu for card in fitting if card.headroom_bytes >= 0 and not card.may_not_fit]
+    tight = [card.gpu for card in fitting if card.headroom_bytes < 0 and not card.may_not_fit]
     if roomy:
         condition = f"if their kernels need as much memory as on {p.gpu}"
         yield f"Cards on which it fits{alone}, {condition}: {_some(roomy)}"
@@ -484,6 +523,9 @@ def _cards(p: PredictionParts) -> Iterator[str]:
             f"Cards on which it fits{alone} only because cached memory goes back to the driver: "
             f"{_some(tight)}"
         )
+    doubtful = [card.gpu for card in fitting if card.may_not_fit]
+    if doubtful:
+        yield f"Cards on which it may not fit{alone}, as {MAY_TAKE_MORE}: {_some(doubtful)}"
     failing = [card.gpu for card in p.other_cards if not card.fits]
     if failing:
         yield f"Cards on which it does not fit: {_some(failing)}"

@@ -165,7 +165,33 @@ def check_settings(settings: Any) -> dict[str, Any]:
         ProcessPlace.from_dict(settings["process"])
     if "earlier" in settings:
         Earlier.from_dict(settings["earlier"])
-    return dict(settings)
+    found: dict[str, Any] = dict(settings)
+    if "limits" in found:
+        found["limits"] = {
+            device: [check_limit(limit) for limit in limits]
+            for device, limits in found["limits"].items()
+        }
+    return found
+
+
+def check_limits(limits: Any) -> dict[str, int | None]:
+    """Returns a copy of the limits of devices if they are possible.
+
+    Raises:
+        DamageError or AttributeError: If they are not.
+    """
+    return {str(device): check_limit(limit) for device, limit in limits.items()}
+
+
+def check_limit(limit: object) -> int | None:
+    """Returns the most bytes that a process may reserve; None for no limit.
+
+    Raises:
+        DamageError: If this is no number of bytes.
+    """
+    if limit is None or (type(limit) is int and 0 <= limit < _MOST_SIZE):
+        return limit
+    raise DamageError("a limit on memory is no number of bytes")
 
 
 def check_moment(time_us: object, name: object) -> tuple[int, str]:

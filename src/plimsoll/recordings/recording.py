@@ -15,7 +15,7 @@ from plimsoll.recordings.events import EventBatch, Frame
 from plimsoll.recordings.label import Label
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
 
 class DeviceTrace(ABC):
@@ -68,6 +68,12 @@ class DeviceTrace(ABC):
         Only recordings of simulated GPUs, and files that continue a recording, have such stacks.
         """
         return {}
+
+
+def limit_within(limits: Sequence[int | None], least: int, below: int) -> int | None:
+    """Returns the latest limit with `least <= limit < below`; None if there is none."""
+    known = (limit for limit in reversed(limits) if limit is not None)
+    return next((limit for limit in known if least <= limit < below), None)
 
 
 def stacks_of_blocks(segments: Iterable[_core.SegmentInfo]) -> dict[int, int]:
@@ -214,6 +220,16 @@ class Recording:
         found = self.settings.get("fragments_bytes")
         size = found.get(str(device)) if isinstance(found, dict) else None
         return size if isinstance(size, int) and size >= 0 else None
+
+    def limits_of(self, device: int) -> list[int | None]:
+        """Returns the most bytes that the process could reserve on a device, the latest limit last.
+
+        None stands for no limit. The list is empty if the recording does not say; only plimsoll's
+        recordings do.
+        """
+        found = self.settings.get("limits")
+        limits = found.get(str(device), []) if isinstance(found, dict) else []
+        return list(limits) if isinstance(limits, list) else []
 
     @property
     def version(self) -> str:

@@ -13,13 +13,15 @@ missing:
     end      {device: [segment, ...]}: the segments after the last event
     dropped  the number of events lost so far
     process  {rank, local_rank, world_size, host, job}: the process's place, once known
+    limits   {device: bytes or null}: the most that the process may reserve, where it has changed
     ended    true: the recording was ended properly
 
 The schema's metadata has the format's number and the allocator's settings. It also has the
 process's place in its job, if this is known when the recording begins. "earlier" among the settings
-says how much of the recording is older than this file (see `earlier.Earlier`). A batch can be read
-without the batches that follow it, so a truncated or growing file is readable up to its last whole
-batch.
+says how much of the recording is older than this file (see `earlier.Earlier`). "limits" among them
+has the limits at the beginning, {device: [bytes or null]}; a reader appends those of the batches. A
+batch can be read without the batches that follow it, so a truncated or growing file is readable up
+to its last whole batch.
 
 The metadata of each batch also has a checksum as decimal digits, under the key `plimsoll.crc`. It
 is zlib's CRC-32 of the JSON's bytes and the bytes of all columns. Each batch's checksum continues

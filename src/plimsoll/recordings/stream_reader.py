@@ -186,11 +186,14 @@ class _Contents:
         process = facts.get("process")
         if process is not None:
             ProcessPlace.from_dict(process)
+        limits = checks.check_limits(facts.get("limits", {}))
         dropped, is_whole = int(facts.get("dropped", 0)), bool(facts.get("ended", False))
         if dropped < 0:
             raise checks.DamageError("less than no events found no room")
         if process is not None:
             self.settings["process"] = process
+        for device, limit in limits.items():
+            self.settings.setdefault("limits", {}).setdefault(device, []).append(limit)
         self.counts = before(len(devices))
         self._frames += frames
         self.stacks |= stacks

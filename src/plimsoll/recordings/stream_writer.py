@@ -90,6 +90,7 @@ class StreamWriter:
         end: Mapping[int, list[_core.SegmentInfo]] | None = None,
         dropped: int = 0,
         process: ProcessPlace | None = None,
+        limits: Mapping[int, int | None] | None = None,
         ended: bool = False,
     ) -> None:
         """Appends events of any devices, in order.
@@ -105,6 +106,8 @@ class StreamWriter:
             end: For the last batch: the segments of each device after its last event.
             dropped: The number of events lost so far.
             process: The process's place in its job, if it has become known.
+            limits: The most bytes that the process may reserve, of each device where this has
+                changed; None for no limit.
             ended: Whether this is the last batch.
 
         Raises:
@@ -131,6 +134,7 @@ class StreamWriter:
                     "end": (end or {}) if is_last else {},
                     "dropped": dropped,
                     "process": asdict(process) if process and is_first else None,
+                    "limits": dict(limits or {}) if is_first else {},
                     "ended": ended and is_last,
                 },
             )

@@ -1,4 +1,4 @@
-"""Trains a small model on two ranks: python trains.py (ddp|fsdp2|pipeline|late)."""
+"""Trains a small model on two ranks: python trains.py (ddp|views|fsdp2|pipeline|late)."""
 
 import os
 import sys
@@ -31,6 +31,11 @@ def steps(model: nn.Module) -> None:
 def ddp() -> None:
     """Trains with the whole model on each rank."""
     steps(DistributedDataParallel(layers(4)))
+
+
+def views() -> None:
+    """Trains with the whole model on each rank. The gradients are views of DDP's buckets."""
+    steps(DistributedDataParallel(layers(4), gradient_as_bucket_view=True))
 
 
 def fsdp2() -> None:
@@ -68,7 +73,8 @@ def main() -> None:
     """Runs the function that the argument names."""
     torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     dist.init_process_group("nccl")
-    {"ddp": ddp, "fsdp2": fsdp2, "pipeline": pipeline, "late": late}[sys.argv[1]]()
+    kinds = {"ddp": ddp, "views": views, "fsdp2": fsdp2, "pipeline": pipeline, "late": late}
+    kinds[sys.argv[1]]()
     dist.destroy_process_group()
 
 

@@ -26,8 +26,9 @@
 
 namespace plimsoll {
 
-// The number of the event at which reserved memory reached its peak, and the bytes in each state at
-// that time.
+// The number of the event with the most active memory among those at which reserved memory was at
+// its peak, and the bytes in each state at that time. A program may reserve its peak early and fill
+// it later.
 struct PeakState {
   std::uint64_t event = 0;
   Bytes reserved = 0;
@@ -36,8 +37,9 @@ struct PeakState {
   Bytes requested = 0;  // requested sizes of the active blocks
   Bytes inactive_split = 0;
 
-  // Stores the statistics `now` as the peak if they show more reserved memory than the peak so far.
-  // `at` is the number of the event that was just replayed.
+  // Stores the statistics `now` as the peak if they show more reserved memory than the peak so far,
+  // or as much reserved and more active memory. `at` is the number of the event that was just
+  // replayed.
   void look(std::uint64_t at, const Statistics& now);
 };
 

@@ -19,7 +19,7 @@ from plimsoll.base.telemetry.torch_counters import torch_pinned_bytes
 from plimsoll.base.units import format_size
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from plimsoll.base.telemetry.peak_resets import TorchPeaks
 
@@ -47,6 +47,7 @@ class ExitSummary:
         card_processes: How many of the program's processes used the card so far.
         peak_pinned_bytes: The most page-locked memory that PyTorch's host allocator held, for all
             GPUs of the process.
+        pinned_is_shared: Whether page-locked memory counts as shared memory, as in Windows.
         torch_peak_reserved_bytes: The most that PyTorch's own allocator would have reserved. If
             PyTorch's allocator would have run out of memory, the most until then.
         torch_num_ooms: How often PyTorch's own allocator would have run out of memory.
@@ -67,6 +68,7 @@ class ExitSummary:
     card_peak_bytes: int | None = None
     card_processes: int | None = None
     peak_pinned_bytes: int | None = None
+    pinned_is_shared: bool = False
     torch_peak_reserved_bytes: int | None = None
     torch_num_ooms: int | None = None
     plan: str | None = None
@@ -90,6 +92,7 @@ class ExitSummary:
                 text += f" (by {self.card_processes} processes)"
         if self.peak_pinned_bytes:
             text += f"; page-locked host memory {format_size(self.peak_pinned_bytes)}"
+            text += ", which counts as shared memory too" if self.pinned_is_shared else ""
         text += self._with_torch()
         return text if self.plan is None else f"{text}; {self.plan}"
 
@@ -152,6 +155,7 @@ def make_summary(allocator: str, device: int, figures: dict[str, Any]) -> ExitSu
         card_peak_bytes=figures.get("card_peak_bytes"),
         card_processes=figures.get("card_processes"),
         peak_pinned_bytes=figures.get("peak_pinned_bytes"),
+        pinned_is_shared=figures.get("pinned_is_shared", False),
         torch_peak_reserved_bytes=figures.get("torch_peak_reserved_bytes")
         if is_torch_known
         else None,
@@ -166,17 +170,28 @@ def torch_summaries(peaks: TorchPeaks) -> list[ExitSummary]:
     backend = torch.cuda.memory.get_allocator_backend()
     if not torch.cuda.is_initialized() or backend not in ("native", "cudaMallocAsync"):
         return []  # the program used no GPU memory, or another allocator served it
+    pinned_bytes = torch_pinned_bytes("peak")
     summaries = []
     for device in range(torch.cuda.device_count()):
         allocated, reserved = peaks.of(device)
         figures = {
             "peak_allocated_bytes": allocated,
             "peak_reserved_bytes": reserved,
-            "peak_pinned_bytes": torch_pinned_bytes("peak"),
+            "peak_pinned_bytes": pinned_bytes,
         }
-        if reserved > 0:
-            summaries.append(make_summary("torch", device, figures))
-    return summaries
+        summaries.append(make_summary("torch", device, figures))
+    return of_used_gpus(summaries)
+
+
+def of_used_gpus(summaries: Sequence[ExitSummary]) -> list[ExitSummary]:
+    """Leaves out the GPUs on which the process reserved no memory.
+
+    Keeps the first GPU if the process reserved memory on none, but has page-locked host memory,
+    which belongs to all GPUs of the process.
+    """
+    used = [summary for summary in summaries if summary.peak_reserved_bytes]
+    has_pinned = any(summary.peak_pinned_bytes for summary in summaries)
+    return used or list(summaries[:1] if has_pinned else [])
 
 
 def _write(

@@ -283,7 +283,8 @@ def _hint(key: str) -> str:
     if len(key) >= _LEAST_PART:
         near = {profile.name: 1.0 for other, profile in _names().items() if key in other}
     for other, profile in {} if near else _names().items():
-        similarity = SequenceMatcher(None, key, other).ratio()
+        is_transposed = sorted(key) == sorted(other)  # such as 4900 for 4090
+        similarity = 1.0 if is_transposed else SequenceMatcher(None, key, other).ratio()
         if similarity >= _LEAST_SIMILARITY:
             near[profile.name] = max(similarity, near.get(profile.name, 0.0))
     if _SIZE_ALONE.fullmatch(key):

@@ -45,6 +45,10 @@ class AllocatorEvents:
         a = self._allocator
         return settings_dict(a.conf, a.config, a.name, a.version)
 
+    def limits(self) -> dict[int, int | None]:
+        """See `EventSource.limits`."""
+        return {self._allocator.device: self._allocator.limit_bytes}
+
     def frames(self, stack: int) -> list[Frame]:
         """See `EventSource.frames`."""
         return self._allocator._stacks[stack]

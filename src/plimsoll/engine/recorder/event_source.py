@@ -46,6 +46,12 @@ class EventSource(Protocol):
         `card_entry` of each card whose name is known.
         """
 
+    def limits(self) -> dict[int, int | None]:
+        """Returns the most bytes that the process may reserve now, by device.
+
+        None stands for no limit, such as that of `set_per_process_memory_fraction`.
+        """
+
     def frames(self, stack: int) -> list[Frame]:
         """Returns the call stack that events refer to by this number, innermost frame first."""
 

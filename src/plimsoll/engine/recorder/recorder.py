@@ -178,6 +178,7 @@ class Recorder(NotebookForm):
         self._thread = threading.Thread(target=self._run, name="plimsoll-record", daemon=True)
         self._place = place_of_process()
         self._settings = self._source.settings()
+        self._limits = self._source.limits()
         with ExitStack() as undo:
             self._writer = self._new_file()
             undo.callback(self.path.unlink)
@@ -200,6 +201,7 @@ class Recorder(NotebookForm):
         settings = {**self._settings, "process": asdict(self._place)}
         if earlier is not None:
             settings["earlier"] = asdict(earlier)
+        settings["limits"] = {device: [limit] for device, limit in self._limits.items()}
         return StreamWriter(self.path, self._source.frames, settings)
 
     def _forget(self, buffer: _core.EventBuffer) -> None:
@@ -402,9 +404,18 @@ class Recorder(NotebookForm):
             self._writer.write(
                 devices, events, marks=marks, labels=labels, start=start, end=end,
                 dropped=self.dropped - self._dropped_earlier, process=self._new_place(),
-                ended=ended,
+                limits=self._new_limits(), ended=ended,
             )  # fmt: skip
             self.event_count += len(events)
+
+    def _new_limits(self) -> dict[int, int | None]:
+        """Returns the limits that have changed since the last write."""
+        before, self._limits = self._limits, self._source.limits()
+        return {
+            device: limit
+            for device, limit in self._limits.items()
+            if device not in before or before[device] != limit
+        }
 
     def _new_place(self) -> ProcessPlace | None:
         """Returns this process's rank and job if it has joined the job since the last write."""

@@ -64,7 +64,8 @@ class PeakBreakdown:
     `reserved_bytes == requested_bytes + rounding_bytes + split_bytes + cached_bytes`.
 
     Attributes:
-        event: The event that reached the peak.
+        event: The event with the most live memory among those at which reserved memory was at its
+            peak.
         reserved_bytes: All reserved bytes.
         requested_bytes: Bytes that the program requested, in live blocks and in freed blocks that
             another stream might still use.
@@ -100,8 +101,8 @@ class ReplayResult:
         conf: The configuration, in the syntax of PYTORCH_CUDA_ALLOC_CONF.
         version: The version of PyTorch whose rules the replay followed.
         limit_bytes: The most that could be reserved; None for no limit.
-        limit_source: The origin of the limit: "given", "inferred" from the recording, "card" for
-            the recorded card's memory, or None.
+        limit_source: The origin of the limit: "given", "recorded" with the history, "inferred"
+            from the history, "card" for the recorded card's memory, or None.
         gpu_memory_bytes: The simulated card's dedicated memory; None if the card is larger than
             any program needs.
         shared_memory_bytes: The host memory that the GPU may use; None if requests cannot spill

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from plimsoll import _core
 from plimsoll.base.errors import InputError
 from plimsoll.base.units import parse_memory
@@ -17,11 +19,12 @@ from plimsoll.engine.replays.results import Replays
 from plimsoll.engine.shared_use import SharedUse
 from plimsoll.engine.simulator.allocator import check_allocator
 from plimsoll.recordings.analysis.lines import NO_LINE, source_line
+from plimsoll.recordings.events import Action
 from plimsoll.recordings.reading import read_recording
-from plimsoll.recordings.recording import DeviceTrace, Recording
+from plimsoll.recordings.recording import DeviceTrace, Recording, limit_within
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from os import PathLike
 
     from plimsoll.engine.gpus.recorded_card import RecordedCard
@@ -114,6 +117,7 @@ def replay(
             shared_memory=tiers[1],
             card=recorded_card(recording.settings, trace.device),
             recorded_allocator=recording.allocator,
+            recorded_limits=tuple(recording.limits_of(trace.device)),
             plan=plans.get(trace.device),
         )
         try:
@@ -136,6 +140,7 @@ class _Request:
     shared_memory: int | None
     card: RecordedCard | None
     recorded_allocator: str
+    recorded_limits: tuple[int | None, ...] = ()
     plan: _core.ProgramPlan | None = None
 
 
@@ -212,12 +217,16 @@ def _replay_device(
     evidence = _evidence(trace, start, recorded_conf, request.version)
     recorded = replace(request, allocator="native", conf=recorded_conf, limit=None)
     recorded = replace(recorded, gpu_memory=None, shared_memory=None, plan=None)
+    recorded_source = "recorded"
     if evidence.range is not None:
-        recorded = replace(recorded, limit=_inferred_limit(trace, start, recorded, evidence.range))
+        most, recorded_source = _recorded_limit(trace, start, recorded, evidence.range)
+        recorded = replace(recorded, limit=most)
+    elif not _spilled(trace, start):
+        recorded = replace(recorded, limit=_harmless_limit(trace, start, request.recorded_limits))
     comparable = bool(start) or evidence.has_segments
     limit, limit_source = request.limit, "given"
     if limit is None and request.gpu_memory is None:
-        limit, limit_source = recorded.limit, "inferred"
+        limit, limit_source = recorded.limit, recorded_source
         room = None if request.card is None else request.card.usable_bytes
         if limit is None and not _same_policy(request, recorded) and not _spilled(trace, start):
             limit = room
@@ -265,6 +274,55 @@ def _evidence(
     return evidence
 
 
+def _recorded_limit(
+    trace: DeviceTrace,
+    start: list[_core.SegmentInfo],
+    recorded: _Request,
+    bounds: tuple[int, int],
+) -> tuple[int, str]:
+    """Returns the limit that refused requests, with `least <= limit < below`, and its origin.
+
+    The origin is "recorded" for a limit that the recording names, else "inferred". The limits that
+    the recording names and the recorded card's memory are tried before any other limit. If the
+    recorded allocator is not PyTorch's, nothing is replayed, and the result is the first of these
+    that lies within the bounds, or else the middle of the bounds.
+    """
+    least, below = bounds
+    told = limit_within(recorded.recorded_limits, least, below)
+    room = None if recorded.card is None else recorded.card.usable_bytes
+    known = [(told, "recorded"), (room, "inferred")]
+    likely = [(one, of) for one, of in known if one is not None and least <= one < below]
+    if recorded.recorded_allocator != "native":
+        return (*likely, ((least + below) // 2, "inferred"))[0]
+    for limit, source in likely:
+        run = _run(trace, start, replace(recorded, limit=limit), compare=True)
+        if run.first_difference is None:
+            return limit, source
+    return _inferred_limit(trace, start, recorded, bounds), "inferred"
+
+
+def _harmless_limit(
+    trace: DeviceTrace, start: list[_core.SegmentInfo], limits: Sequence[int | None]
+) -> int | None:
+    """Returns the last recorded limit of a program that no limit refused anything.
+
+    Returns None without such a limit, or if the program reserved more before it set the limit.
+    """
+    limit = limits[-1] if limits else None
+    if limit is None:
+        return None
+    reserved = sum(segment.total_size for segment in start)
+    most = reserved
+    for batch in trace.batches():
+        action, size = batch.action, batch.size.astype(np.int64)
+        grown = np.isin(action, (Action.SEGMENT_ALLOC, Action.SEGMENT_MAP))
+        given = np.isin(action, (Action.SEGMENT_FREE, Action.SEGMENT_UNMAP))
+        after = reserved + np.cumsum(np.where(grown, size, np.where(given, -size, 0)))
+        if len(after):
+            most, reserved = max(most, int(after.max())), int(after[-1])
+    return limit if most <= limit else None
+
+
 def _inferred_limit(
     trace: DeviceTrace,
     start: list[_core.SegmentInfo],
@@ -273,20 +331,11 @@ def _inferred_limit(
 ) -> int:
     """Finds a limit with `least <= limit < below` under which the replay matches the recording.
 
-    The recorded card's memory is tried first, then a binary search: a replay's first difference
-    shows whether its limit was too high or too low. If no limit gives a match, the difference has
-    another cause, and the middle of the bounds is returned. If the recorded allocator is not
-    PyTorch's, nothing is replayed. The result is then the card's memory if that lies within the
-    bounds, or else the middle of the bounds.
+    This is a binary search: a replay's first difference shows whether its limit was too high or too
+    low. If no limit gives a match, the difference has another cause, and the middle of the bounds
+    is returned.
     """
     least, below = bounds
-    if recorded.recorded_allocator != "native":
-        room = 0 if recorded.card is None else recorded.card.usable_bytes
-        return room if least <= room < below else (least + below) // 2
-    if recorded.card is not None and least <= (room := recorded.card.usable_bytes) < below:
-        run = _run(trace, start, replace(recorded, limit=room), compare=True)
-        if run.first_difference is None:
-            return room
     middle = (least + below) // 2
     while least < below:
         limit = (least + below) // 2

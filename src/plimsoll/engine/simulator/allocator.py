@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import pickle
 import sys
+import warnings
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,12 @@ if TYPE_CHECKING:
     from plimsoll.engine.simulator.machine import SimulatedGpu
 
 _pool_numbers = itertools.count(1)
+_NOT_EXPANDABLE = "expandable_segments:False"
+_NO_EXPANDABLE_SEGMENTS = (
+    "expandable_segments not supported on this platform: PyTorch on Windows ignores it, and so "
+    "does the simulated driver wddm; in WSL PyTorch follows it"
+)
+_warned: dict[str | tuple[str, type[Warning], int], int] = {}
 
 
 def check_allocator(name: str) -> None:
@@ -130,7 +137,12 @@ class Allocator:
             self.version = _core.plain_version(version or _core.NEWEST_VERSION)
             config = _core.AllocatorConfig.parse(conf, self.version)
             check_allocator(allocator)
-            self.engine = _core.Engine(allocator, gpu._driver, conf, self.version, device, wheel)
+            if self._ignores_expandable(config):
+                self.conf = f"{conf},{_NOT_EXPANDABLE}"
+                config = _core.AllocatorConfig.parse(self.conf, self.version)
+            self.engine = _core.Engine(
+                allocator, gpu._driver, self.conf, self.version, device, wheel
+            )
         except ValueError as error:
             raise InputError(str(error)) from None
         self.config = config
@@ -140,6 +152,20 @@ class Allocator:
         self._stacks: list[list[tuple[str, int, str]]] = [[]]
         self._stack_numbers: dict[tuple[tuple[str, int, str], ...], int] = {}
         self._record_stacks = False
+
+    def _ignores_expandable(self, config: _core.AllocatorConfig) -> bool:
+        """Returns whether PyTorch ignores that segments are to be expandable, and warns as it does.
+
+        PyTorch's builds for Windows lack the driver calls for it (PYTORCH_C10_DRIVER_API_SUPPORTED
+        in PyTorch's CUDAAllocatorConfig.h).
+        """
+        is_windows = self.name == "native" and self.gpu.machine.driver == "wddm"
+        if not is_windows or not config.expandable_segments:
+            return False
+        warnings.warn_explicit(
+            _NO_EXPANDABLE_SEGMENTS, UserWarning, "plimsoll", 1, registry=_warned
+        )
+        return True
 
     def _set_policy(self, policy: SpillPolicyName | None) -> None:
         by_driver = self.gpu.machine.driver == "wddm"
@@ -245,6 +271,9 @@ class Allocator:
         """
         try:
             config = self.config.with_settings(settings, self.version)
+            if self._ignores_expandable(config):
+                settings = f"{settings},{_NOT_EXPANDABLE}"
+                config = self.config.with_settings(settings, self.version)
             self.engine.configure(settings)
         except _core.ConfigError as error:
             raise InputError(str(error)) from None

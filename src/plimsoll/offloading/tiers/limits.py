@@ -197,7 +197,7 @@ def _warn(engine: Engine, size: int) -> None:
     file, number, _ = asked[0]
     warnings.warn_explicit(
         f"GPU memory is spent: a request of {format_size(size)} at {where} went on in shared "
-        f"memory, which holds {shared} now and is some 50 times slower; "
+        f"memory, which holds {shared} now; kernels use it over the bus, tens of times slower; "
         "plimsoll.memory_summary() shows both",
         SpillWarning,
         file,

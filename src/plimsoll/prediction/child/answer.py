@@ -24,6 +24,7 @@ from plimsoll.prediction.child.found_causes import causes_of
 from plimsoll.prediction.child.guests import note_other_cards
 from plimsoll.prediction.child.own_limits import tightest_limit
 from plimsoll.prediction.child.peak_contents import PeakContents, Run, find_peak
+from plimsoll.prediction.child.printing import is_of_printing
 from plimsoll.prediction.child.program_notes import notes_of
 from plimsoll.prediction.child.script_ending import ScriptEnding, line_of_stack, reason_of
 from plimsoll.prediction.child.uncertain_peaks import UncertainPeaks, uncertain_peaks
@@ -243,7 +244,7 @@ def run_of(simulation: Simulation, labels: BlockLabels, device: int) -> Run:
         frames=simulation.site_stacks().__getitem__,
         labels=labels.by_device[device],
         round_request=config.round_request,
-        steps=labels.steps[device],
+        steps=labels.ends_of_steps(device),
     )
 
 
@@ -286,6 +287,8 @@ def _assumptions(simulation: Simulation, *, depends_on: Collection[str]) -> list
         # reads them to explain the memory use.
         if what.startswith(MATH_ATTENTION):
             continue
+        if what in SIZES_BY_DATA and is_of_printing(assumption.stack):
+            continue  # these sizes are a few hundred bytes at most, and only a text comes of them
         operation = simulation.library.name(assumption.operation)
         entry = merged.setdefault((what, operation), [None, 0, 0])
         if entry[0] is None and assumption.stack:
@@ -408,10 +411,15 @@ def _other_cards(simulation: Simulation, used: list[_UsedGpu]) -> list[CardVerdi
     """
     recordings: dict[int, Recording] = {}
 
-    def room_on(card: GpuProfile, gpu: _UsedGpu) -> int:
+    def room_on(card: GpuProfile, gpu: _UsedGpu, *, at_least: bool = False) -> int:
         limit = simulation.limits[gpu.device][-1].bytes_of(card.total_bytes)
         context = simulation.context_on(card, gpu.device)
+        if at_least:
+            context = card.most_context_bytes(context) or context
         return min(card.total_bytes - context - gpu.nccl_bytes, limit)
+
+    def spare_on(card: GpuProfile, *, at_least: bool = False) -> int:
+        return min(room_on(card, gpu, at_least=at_least) - gpu.peak.reserved_bytes for gpu in used)
 
     def fits(card: GpuProfile, gpu: _UsedGpu) -> bool:
         room = room_on(card, gpu)
@@ -435,8 +443,11 @@ def _other_cards(simulation: Simulation, used: list[_UsedGpu]) -> list[CardVerdi
         CardVerdict(
             card.name,
             card.total_bytes,
-            fits=all(fits(card, gpu) for gpu in used),
-            headroom_bytes=min(room_on(card, gpu) - gpu.peak.reserved_bytes for gpu in used),
+            fits=(does_fit := all(fits(card, gpu) for gpu in used)),
+            headroom_bytes=spare_on(card),
+            may_not_fit=does_fit
+            and not card.context_measured
+            and spare_on(card, at_least=True) < 0,
         )
         for card in gpu_profiles()
         if _has_fused_attention(card) == _has_fused_attention(simulation.profiles[0])

@@ -17,6 +17,7 @@ from plimsoll.base.telemetry.exit_summaries import (
     ExitSummary,
     make_summary,
     named_process,
+    of_used_gpus,
     report_at_exit,
 )
 from plimsoll.base.torch_environment import WITHOUT_CACHE
@@ -79,10 +80,8 @@ def _summaries(
     pinned_bytes = simulation.library.pinned_statistics().allocated_bytes.peak
     made_up = MadeUpReads.of(simulation)
     summaries = []
-    for device in range(len(simulation.profiles)):
+    for device in sorted(simulation.contexts):
         peak = high_water.of(device)
-        if peak.reserved_bytes == 0 and device not in simulation.contexts:
-            continue
         card_bytes, processes = _use_of_card(simulation, device, high_water.card_bytes(device))
         figures = {
             "peak_allocated_bytes": peak.allocated_bytes,
@@ -91,6 +90,7 @@ def _summaries(
             "card_peak_bytes": card_bytes,
             "card_processes": processes,
             "peak_pinned_bytes": pinned_bytes,
+            "pinned_is_shared": simulation.machine.driver == "wddm",
         }
         if native is not None and (replayed := native.of(device)) is not None:
             figures["torch_peak_reserved_bytes"] = replayed.peak_reserved_bytes
@@ -106,7 +106,7 @@ def _summaries(
                 first_made_up_read=next(iter(made_up.lines), None),
             )
         )
-    return summaries
+    return of_used_gpus(summaries)
 
 
 def _use_of_card(simulation: Simulation, device: int, own_bytes: int) -> tuple[int, int | None]:

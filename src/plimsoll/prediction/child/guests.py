@@ -49,7 +49,11 @@ def note_other_cards(simulation: Simulation, run_of: Callable[[int], Run]) -> li
         run = run_of(device)
         peak = find_peak(run, cache(lambda site: source_line(run.frames(site))))
         facts = facts_of(run, peak, device, Notes())
-        return on_other_card(facts, simulation.context_bytes(device))
+        return on_other_card(
+            facts,
+            simulation.context_bytes(device),
+            of_thread=device in simulation.contexts_of_threads,
+        )
 
     others = (device for device in simulation.contexts if number_of_card(device) != local)
     return [asdict(note(device)) for device in sorted(others)]
@@ -74,8 +78,13 @@ def causes_of_job(
         if (cause := _cause_on(name, card, ranks)) is not None
         and cause.bytes >= LEAST_SHARE * card.together_bytes
     ]
-    # Causes of growth come first, then ranks on other ranks' cards, then the rest.
-    return sorted([*found, *prediction["causes"]], key=lambda cause: not cause["growth_bytes"])
+    # Growth that holds more than the other ranks do comes first, then these ranks, then the rest.
+    most = max((cause["bytes"] for cause in found), default=0)
+    causes: list[dict[str, Any]] = prediction["causes"]
+    if not found:
+        return causes
+    larger = [cause for cause in causes if cause["growth_bytes"] and cause["bytes"] > most]
+    return [*larger, *found, *(cause for cause in causes if cause not in larger)]
 
 
 def _cause_on(name: str, card: Card, ranks: list[ProcessReport]) -> Cause | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any
 
 from plimsoll.engine.tensor_uses import TensorUses
@@ -23,8 +23,6 @@ class BlockLabels:
 
     Attributes:
         by_device: For each device, the labels of its blocks.
-        steps: For each device and each step, how many memory events the device had when the step
-            ended.
         step_clock: Measures the time of steps.
         step_limit: Ends training loops after a number of steps.
     """
@@ -33,7 +31,6 @@ class BlockLabels:
         simulation.observe()
         count = len(simulation.allocators)
         self.by_device: list[list[Label]] = [[] for _ in range(count)]
-        self.steps: list[list[int]] = [[] for _ in range(count)]
         self.step_clock = StepClock(simulation)
         self.step_limit = StepLimit(simulation, steps)
         self._simulation = simulation
@@ -43,7 +40,8 @@ class BlockLabels:
             after_step=simulation.watchers.guarded("the time of steps", self._end_step),
         )
         self._steps_of: Counter[int] = Counter()  # the number of steps of each optimizer
-        self._stepped: set[int] = set()  # the optimizers that stepped since a module was called
+        # How many events each device had after each step of each optimizer.
+        self._ends_of: defaultdict[int, list[tuple[int, ...]]] = defaultdict(list)
         self._limit = simulation.watchers.guarded("its training loops", self.step_limit.end_step)
         self._compiled: list[weakref.ref[Any]] = []  # compiled modules, whose parts no hook sees
 
@@ -62,7 +60,7 @@ class BlockLabels:
 
     def _install(self, torch: ModuleType) -> None:
         guarded = self._simulation.watchers.guarded
-        note_forward = guarded("the calls of a step", self._note_forward)
+        note_forward = guarded("the calls of a step", self.step_clock.note_forward)
         note_result = guarded("the results of modules", self.step_clock.note_result)
         watch_calls(torch, note_forward, note_result)
         self.step_clock.install(torch)
@@ -86,19 +84,14 @@ class BlockLabels:
         event = self._simulation.allocators[device].engine.history_size
         self.by_device[device].append(Label(event, address, category, device))
 
-    def _note_forward(self, module: Any, arguments: tuple[Any, ...]) -> None:
-        self._stepped.clear()
-        self.step_clock.note_forward(module, arguments)
+    def ends_of_steps(self, device: int) -> list[int]:
+        """Returns how many memory events a device had at the end of each step of `StepClock`."""
+        optimizers = self.step_clock.optimizers_of_steps()
+        return sorted(ends[device] for of in optimizers for ends in self._ends_of[of])
 
     def _end_step(self, optimizer: Any) -> None:
-        """Notes the end of a step. Optimizers that step one after another end one step together."""
         self._steps_of[id(optimizer)] += 1
-        is_same_step = bool(self._stepped) and id(optimizer) not in self._stepped
-        if not is_same_step:
-            self._stepped.clear()
-        self._stepped.add(id(optimizer))
-        for device, allocator in enumerate(self._simulation.allocators):
-            ends = self.steps[device]
-            ends[len(ends) - is_same_step :] = [allocator.engine.history_size]
+        events = tuple(each.engine.history_size for each in self._simulation.allocators)
+        self._ends_of[id(optimizer)].append(events)
         self.step_clock.end_step(optimizer)
         self._limit(min(self._steps_of.values()))

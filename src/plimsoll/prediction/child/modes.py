@@ -205,7 +205,7 @@ class Surveyed(Answered):
 
     def __init__(self, request: Request) -> None:
         super().__init__(request)
-        self._surveyor = Surveyor(self.simulation, self._labels, request.room)
+        self._surveyor = Surveyor(self.simulation, self._labels, request.room, request.varied)
         self._surveyor.listen()
         self._watchers.append(self._surveyor)
 

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from plimsoll.prediction.child.planned_steps import planned_steps
 from plimsoll.prediction.child.sample_count import SampleCount, batch_of
-from plimsoll.prediction.parts import LineTime, StepTime
+from plimsoll.prediction.parts import FEWEST_STEPS, LineTime, StepTime
 from plimsoll.torch.simulated.chips import chip_of
+from plimsoll.torch.simulated.program_frames import where
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from types import ModuleType
 
     from plimsoll.prediction.child.sample_count import Samples
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 _LINES = 10
 _FEWEST_TIMED = 2
 _SECONDS_BETWEEN_LOOKS = 2
-_FEWEST_ENDS = 3  # the first step is not timed, because it does work that later steps do not
 _MOST_KEPT = 64  # only the latest steps are kept; they show the usual time
 # Measured time divided by simulated time lies in these ranges (docs/predict.md). The first is for
 # GPU work on chips whose kernels were measured, the second for GPU work on other chips, and the
@@ -35,6 +35,9 @@ _MOST_KEPT = 64  # only the latest steps are kept; they show the usual time
 _OF_MEASURED = (0.88, 1.3)
 _OF_OTHERS = (0.7, 1.5)
 _OF_HOSTS = (0.6, 1.6)
+# As above, for collectives on one machine and for those across machines. The second is a guess.
+_OF_COLLECTIVES = (0.7, 1.5)
+_OF_NETWORKS = (0.6, 2.5)
 
 
 @dataclass(frozen=True)
@@ -85,7 +88,10 @@ class _Steps:
 
     Attributes:
         what: The kind of step.
+        line: The program's line that ended the first step; None if steps are not an optimizer's.
         count: The number of calls of `finish`.
+        first_turn: The number of steps of all optimizers before the first step.
+        last_turn: The number of steps of all optimizers before the latest step.
         done: The latest steps, in order.
         last: The end of the latest step.
         resumed: The end of the latest evaluation since `last`; None if there was none.
@@ -94,7 +100,10 @@ class _Steps:
     """
 
     what: str
+    line: str | None = None
     count: int = 0
+    first_turn: int = 0
+    last_turn: int = 0
     done: deque[_Step] = field(default_factory=lambda: deque(maxlen=_MOST_KEPT))
     last: _End | None = None
     resumed: _End | None = None
@@ -145,8 +154,9 @@ class Pace:
 class StepClock:
     """Records the clocks at the end of each step.
 
-    A step is one step of an optimizer. In a program without optimizers a step is a call of
-    `generate`. If the program does not call `generate` either, a step is a call of the outermost
+    A step is one step of an optimizer. If several optimizers take turns, as in a GAN, a step is one
+    step of the optimizer that steps least often. In a program without optimizers a step is a call
+    of `generate`. If the program does not call `generate` either, a step is a call of the outermost
     module: the first module that the program calls, such as the whole model.
 
     After each step of an optimizer the clock chooses the outermost module again. It chooses the
@@ -157,6 +167,7 @@ class StepClock:
     def __init__(self, simulation: Simulation) -> None:
         self._simulation = simulation
         self._by_optimizer: dict[int, _Steps] = {}
+        self._turns = 0
         self._generated = _Steps("call of generate()")
         self._called = _Steps("call of the model")
         self._outermost: weakref.ref[Any] | None = None
@@ -193,8 +204,24 @@ class StepClock:
     def end_step(self, optimizer: Any) -> None:
         """Notes that the host has queued an optimizer's step."""
         self._samples.end_training_step(id(optimizer))
-        self._end(self._by_optimizer.setdefault(id(optimizer), _Steps("step")))
+        steps = self._by_optimizer.get(id(optimizer))
+        if steps is None:
+            line = where(self._simulation.runners)
+            steps = _Steps("step", line, first_turn=self._turns)
+            self._by_optimizer[id(optimizer)] = steps
+        steps.last_turn = self._turns
+        self._turns += 1
+        self._end(steps)
         self._outermost = None
+
+    def optimizers_of_steps(self) -> list[int]:
+        """Returns the ids of the optimizers whose steps are the program's steps, in their order.
+
+        Optimizers that take turns have one such optimizer together. A program that trains with one
+        optimizer after the other has several.
+        """
+        chosen = {id(_that_ends_steps(group)) for group in _groups(self._by_optimizer.values())}
+        return [of for of, steps in self._by_optimizer.items() if id(steps) in chosen]
 
     def pace(self) -> Pace | None:
         """Returns the progress; None before the end of the second step."""
@@ -218,19 +245,31 @@ class StepClock:
         seconds = usual.on_device_ns(device) * 1e-9
         busy = min(seconds, taken(lambda clock: clock.busy_ns))
         compute = min(busy, taken(lambda clock: clock.compute_ns))
+        communicating = max(0.0, min(busy, taken(lambda clock: clock.no_copies_ns)) - compute)
+        collectives = taken(lambda clock: clock.collective_ns)
+        crosses_network = taken(lambda clock: clock.network_ns) > 0
         host = taken(lambda clock: clock.host_ns)
         chip = chip_of(self._simulation.profiles[device].compute_capability)
         low, high = _OF_MEASURED if chip.has_measured_times else _OF_OTHERS
+        of_collectives = _OF_NETWORKS if crosses_network else _OF_COLLECTIVES
+        alone = [
+            max(0.0, collectives * factor - (collectives - communicating))
+            for factor in of_collectives
+        ]
         samples = usual.samples
         return StepTime(
             what=steps.what,
+            ends_at=steps.line if len(self._by_optimizer) > 1 else None,
             seconds=seconds,
             seconds_range=(
-                min(seconds, max(busy * low, host * _OF_HOSTS[0])),
-                max(seconds, busy * high, host * _OF_HOSTS[1]),
+                min(seconds, max((busy - communicating) * low + alone[0], host * _OF_HOSTS[0])),
+                max(seconds, (busy - communicating) * high + alone[1], host * _OF_HOSTS[1]),
             ),
             compute_seconds=compute,
-            copies_seconds=busy - compute,
+            communicating_seconds=communicating,
+            collectives_seconds=collectives,
+            network_gbit_per_s=chip.network_gbit_per_s if crosses_network else None,
+            copies_seconds=busy - compute - communicating,
             waiting_seconds=seconds - busy,
             host_seconds=host,
             kernels=end.clocks[device].kernels - begin.clocks[device].kernels,
@@ -239,12 +278,13 @@ class StepClock:
         )
 
     def _steady(self) -> _Steps | None:
-        # Optimizers may alternate, so use the steps of the optimizer with the fewest steps.
-        trained = [s for s in self._by_optimizer.values() if s.count >= _FEWEST_ENDS]
+        """Returns the steps that are timed: if there are several kinds, the most frequent kind."""
         if self._by_optimizer:
-            return min(trained, key=lambda steps: steps.count, default=None)
+            kinds = [self._by_optimizer[of] for of in self.optimizers_of_steps()]
+            steady = [steps for steps in kinds if steps.count >= FEWEST_STEPS]
+            return max(reversed(steady), key=lambda steps: steps.count, default=None)
         others = (self._generated, self._called)
-        return next((steps for steps in others if steps.count >= _FEWEST_ENDS), None)
+        return next((steps for steps in others if steps.count >= FEWEST_STEPS), None)
 
     def _counted(self) -> _Steps | None:
         """Returns the kind of steps by which the program's progress is counted."""
@@ -313,6 +353,29 @@ class StepClock:
         if not self._generates:
             self._samples.add(id(self._generated), batch_of(arguments))
             self._end(self._generated)
+
+
+def _groups(optimizers: Iterable[_Steps]) -> list[list[_Steps]]:
+    """Returns the groups of optimizers that take turns: one steps between two steps of another."""
+    groups: list[list[_Steps]] = []
+    last_turn = -1
+    for steps in sorted(optimizers, key=lambda steps: steps.first_turn):
+        if steps.first_turn > last_turn:
+            groups.append([])
+        groups[-1].append(steps)
+        last_turn = max(last_turn, steps.last_turn)
+    return groups
+
+
+def _that_ends_steps(group: Sequence[_Steps]) -> _Steps:
+    """Returns the optimizer that steps least often; among equals, the last one of each turn.
+
+    An optimizer with very few steps counts only if all optimizers have so few.
+    """
+    regular = [steps for steps in group if steps.count >= FEWEST_STEPS]
+    if regular:
+        return min(reversed(regular), key=lambda steps: steps.count)
+    return max(reversed(group), key=lambda steps: steps.count)
 
 
 def _lines(

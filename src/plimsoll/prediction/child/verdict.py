@@ -98,7 +98,7 @@ def verdict(
 def _on_other_cards(reports: list[ProcessReport]) -> list[dict[str, Any]]:
     """Returns the `CardVerdict` of each card besides the predicted card.
 
-    A card fits if each process fits on it.
+    A card fits if each process fits on it, and may not fit if one of the processes may not.
     """
     verdicts = [each["other_cards"] for each in map(_prediction, reports) if each]
     return [
@@ -106,6 +106,8 @@ def _on_other_cards(reports: list[ProcessReport]) -> list[dict[str, Any]]:
             **of_card[0],
             "fits": all(one["fits"] for one in of_card),
             "headroom_bytes": min(one["headroom_bytes"] for one in of_card),
+            "may_not_fit": all(one["fits"] for one in of_card)
+            and any(one["may_not_fit"] for one in of_card),
         }
         for of_card in zip(*verdicts, strict=True)
     ]
@@ -120,8 +122,8 @@ def _why_unknown(
 ) -> str | None:
     """Returns why it is unknown whether all processes fit; None if it is known."""
     for each in reports:
-        if each.prediction and (size := each.prediction["may_fail_with_bytes"]):
-            return f"cuDNN's workspaces may be so large that the peak is {format_size(size)}"
+        if each.prediction and each.prediction["may_fail_with_bytes"]:
+            return _with_largest_workspaces(each.prediction)
         if each.report is None and not any(each.process in card.takes for card in cards.values()):
             return (
                 f"a signal ended process {each.process}, which used a GPU, before it reported how "
@@ -148,6 +150,13 @@ def _why_unknown(
                 f"{format_size(card.at_most_bytes)} if their peaks coincide"
             )
     return None
+
+
+def _with_largest_workspaces(found: dict[str, Any]) -> str:
+    more = found["peak_reserved_range_bytes"][1] - found["peak_reserved_bytes"]
+    most = format_size(found["device_used_bytes"] + more)
+    whole = format_size(found["total_bytes"] + found["used_bytes"])
+    return f"cuDNN's workspaces may be so large that it takes {most} of the card's {whole}"
 
 
 def _prediction(reported: ProcessReport) -> dict[str, Any] | None:

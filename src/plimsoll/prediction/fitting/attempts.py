@@ -20,6 +20,7 @@ from plimsoll.prediction.fitting.side_by_side import slots
 from plimsoll.prediction.fitting.varied_argument import put_in, take_out
 from plimsoll.prediction.parts import INTERRUPTED
 from plimsoll.prediction.ranges import with_range
+from plimsoll.prediction.reruns import Reruns
 from plimsoll.prediction.survey import AllocatorUse, Survey
 from plimsoll.prediction.trials.temporary_folder import temporary_folder
 
@@ -194,7 +195,8 @@ class Attempts:
         if not found.needs_trials:
             return found
         self.count += 2
-        return with_range(self.request(changes, use), found)
+        request = self.request(changes, use)
+        return with_range(request, found, Reruns.of(request, found, lambda _: None))
 
     def request(self, changes: Changes, use: AllocatorUse, *, unlimited: bool = False) -> Request:
         """Returns the request for a changed script under an allocator.

@@ -59,10 +59,10 @@ class Point:
 
     Attributes:
         value: The value.
-        fits: Whether the script fits and leaves the wanted headroom; None if the script ran with
-            unlimited memory and took more than the card has.
-        spare_bytes: The memory left over, negative if memory is missing; None if the script ran out
-            of memory.
+        fits: Whether the script fits for certain and leaves the wanted headroom; None if the script
+            ran with unlimited memory, and the run does not show that it fits.
+        spare_bytes: The memory left over for certain, negative if memory may be missing; None if
+            the script ran out of memory, or the run does not show what is missing.
         varying_bytes: The part of the script's memory that may depend on the value.
         requested_bytes: The requested bytes at the peak, without rounding. Rounding would hide how
             little memory grows between small values.
@@ -100,13 +100,13 @@ class Bracket:
 
     @property
     def low(self) -> int:
-        """The largest tried value that fits; 0 if none fits."""
+        """The largest tried value that fits for certain; 0 if none does."""
         fitting = (each.value for each in self.points if each.fits)
         return max((value for value in fitting if value % self.step == 0), default=0)
 
     @property
     def high(self) -> int | None:
-        """The smallest tried value above `low` with which the script does not fit, or fails.
+        """The smallest tried value above `low` with which the script may not fit, or fails.
 
         None if there is no such value.
         """
@@ -197,7 +197,7 @@ class Bracket:
         """Rounds the wanted values to multiples of `step`, and returns those not tried yet."""
         if scouts:
             least, top = self.step, self._top + (self.high is not None)
-            tried = {each.value for each in self._known}
+            tried = {each.value for each in self.points if each in self._known or each.is_scout}
         else:
             least, top = self.low + self.step, self._top
             tried = {each.value for each in self.points if each.fits is not None}

@@ -39,6 +39,8 @@ class Trial:
         steps: The number of steps; None if the script fails.
         caveats: Sentences on what limits the verdict, such as memory that grows with each step.
         why_unknown: As in a `Prediction`.
+        may_not_fit: Whether the script may not fit although `fits` is true: the CUDA context or
+            the peak may be larger than estimated, by more than stays free.
     """
 
     value: int
@@ -54,6 +56,12 @@ class Trial:
     samples_per_second: float | None = None
     why_unknown: str | None = None
     caveats: list[str] = field(default_factory=list)
+    may_not_fit: bool = False
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether a run on the card could not tell whether the script fits for certain."""
+        return self.error is None and (self.may_not_fit or self.why_unknown is not None)
 
 
 @dataclass(frozen=True)
@@ -63,11 +71,11 @@ class FitParts:
     Attributes:
         gpu: The card.
         vary: The name of the script's argument for which the fit tried values.
-        largest: The largest tried value that fits; None if none did.
+        largest: The largest tried value that fits for certain; None if none does.
         smallest_failing: The smallest value above `largest` that does not fit, or with which the
             script fails; None if there was none.
         stopped: Why the search ended although a larger value than `largest` may fit; None if
-            `largest` and `smallest_failing` are close enough.
+            `largest` is close enough to a tried value that does not fit, or may not fit.
         multiple_of: The search tried only multiples of this number, as the caller or the script
             demanded.
         total_bytes: The part of the card's memory that the script can have.
@@ -82,6 +90,8 @@ class FitParts:
             allowed to write to real files.
         not_kept: The guarantees that some trial could not give.
         world_size: The number of the job's ranks; 1 if the script is no job.
+        may_fit: The largest tried value between `largest` and `smallest_failing` that may fit: its
+            trial has `may_not_fit` or `why_unknown`. None if there is none.
     """
 
     gpu: str
@@ -99,6 +109,7 @@ class FitParts:
     kept_apart: KeptApart | None = None
     not_kept: list[NotKept] = field(default_factory=list)
     world_size: int = 1
+    may_fit: int | None = None
 
     @property
     def fastest(self) -> tuple[int, float] | None:
@@ -109,7 +120,7 @@ class FitParts:
         Times are estimates, so several sizes may count as equally fast. The largest of these is
         returned.
         """
-        if "batch" not in self.vary:
+        if "batch" not in self.vary.lower():
             return None
         rates = [(t.value, t.samples_per_second) for t in self.curve if t.samples_per_second]
         most = max((rate for _, rate in rates), default=0.0)
@@ -117,9 +128,8 @@ class FitParts:
 
     @property
     def is_open(self) -> bool:
-        """Whether no tried value is known to fit, and `smallest_failing` may fit."""
-        at = [trial for trial in self.curve if trial.value == self.smallest_failing]
-        return self.largest is None and any(trial.why_unknown is not None for trial in at)
+        """Whether no tried value fits for certain, and one may fit."""
+        return self.largest is None and self.may_fit is not None
 
     def to_dict(self) -> dict[str, Any]:
         """Returns plain data for JSON, in base units and with stable keys."""

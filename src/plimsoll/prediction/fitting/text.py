@@ -61,40 +61,44 @@ def trial_text(trial: Trial, total_bytes: int) -> str:
         return f"the script fails: {trial.error}"
     parts = [_verdict(trial)]
     if trial.headroom_bytes is not None and trial.device_used_bytes is not None:
-        parts.append(f"{format_size(trial.device_used_bytes)} of {format_size(total_bytes)}")
+        used = _used(trial, total_bytes)
+        parts.append(used if used.startswith(">") else f"{used} of {format_size(total_bytes)}")
+    if trial.why_unknown is not None:
+        parts.append(trial.why_unknown)
     if trial.step_seconds is not None:
         parts.append(f"about {format_seconds(trial.step_seconds)} a step")
     return ", ".join(parts)
 
 
 def answer_text(fit: FitParts) -> str:
-    """Returns the largest value in words, with the nearest value that does not fit."""
-    low, high = fit.largest, fit.smallest_failing
+    """Returns the largest value in words, with the nearest values that may fit or do not fit."""
+    low, high, doubtful = fit.largest, fit.smallest_failing, fit.may_fit
     if low is None:
-        if high is not None and _unknown(fit, high):
-            return f"whether {fit.vary} {high} fits is not known, and no other that fits was found"
+        if doubtful is not None:
+            return f"no {fit.vary} that fits for certain was found; {_may_fit(fit)}"
         if fit.stopped is None:
             return f"not even {fit.vary} {high} fits"
         below = "" if high is None else f" below {high}"
         return f"no {fit.vary}{below} that fits was found: {fit.stopped}"
+    if doubtful is not None:
+        ended = "" if fit.stopped is None else f": {fit.stopped}"
+        return f"{fit.vary} at least {low}, which fits for certain; {_may_fit(fit)}{ended}"
     if fit.stopped is None:
         assert high is not None
-        if _unknown(fit, high):
-            return f"{fit.vary} {low}; whether {high} fits is not known"
         near = "" if high - low <= fit.multiple_of else f"; {high}, within 1% of it, does not fit"
         return f"{fit.vary} {low}{near}"
     if fit.stopped == INTERRUPTED:
-        below = "" if high is None or _unknown(fit, high) else f", less than {high}"
+        below = "" if high is None else f", less than {high}"
         return f"{fit.vary} at least {low}{below}: interrupted"
     if high is not None and all(trial.error is None for trial in fit.curve if trial.value == high):
-        does_not = "may not" if _unknown(fit, high) else "does not"
-        return f"{fit.vary} between {low}, which fits, and {high}, which {does_not}: {fit.stopped}"
+        return f"{fit.vary} between {low}, which fits, and {high}, which does not: {fit.stopped}"
     return f"{fit.vary} at least {low}; not searched further: {fit.stopped}"
 
 
-def _unknown(fit: FitParts, value: int) -> bool:
-    """Returns whether a value was tried and the trial could not tell whether it fits."""
-    return any(trial.value == value and trial.why_unknown is not None for trial in fit.curve)
+def _may_fit(fit: FitParts) -> str:
+    high = fit.smallest_failing
+    more, above = ("", f", and {high} does not fit") if high is not None else (" or more", "")
+    return f"{fit.may_fit}{more} may fit{above}"
 
 
 def _thin(fit: FitParts) -> Iterator[str]:
@@ -131,31 +135,44 @@ def _conditions(fit: FitParts) -> Iterator[str]:
 def _table(fit: FitParts) -> Iterator[str]:
     width = max(8, len(fit.vary))
     failing = fit.smallest_failing
-    if any(trial.value == failing and trial.fits is not False for trial in fit.curve) or any(
-        trial.value == failing and trial.error is not None for trial in fit.curve
-    ):
+    if any(trial.value == failing and trial.error is not None for trial in fit.curve):
         failing = None  # no trial has shown that this value takes too much memory
     notes = []
     yield f"  {fit.vary:>{width}}  {'on the card':>12}  {'step, about':>11}"
     for trial in fit.curve:
-        used = _used(trial, fit.total_bytes)
+        used, verdict = _used(trial, fit.total_bytes), _verdict(trial, failing)
         seconds = "not timed" if trial.step_seconds is None else format_seconds(trial.step_seconds)
-        yield f"  {trial.value:>{width}}  {used:>12}  {seconds:>11}  {_verdict(trial, failing)}"
-        if trial.why_unknown is not None:
-            notes.append(f"  {_UNKNOWN}: {trial.why_unknown}")
-        elif _verdict(trial, failing) == _DOUBTFUL and (trial.headroom_bytes or 0) < 0:
-            notes.append(
-                f"  {_DOUBTFUL}: without a limit it takes more than the card has, but a part of "
-                "that is cached memory, which PyTorch frees when it has to"
-            )
-    yield from dict.fromkeys(notes)
+        yield f"  {trial.value:>{width}}  {used:>12}  {seconds:>11}  {verdict}"
+        if why := _why(trial, verdict, fit.total_bytes):
+            notes.append(f"  {fit.vary} {trial.value}: {verdict}: {why}")
+    yield from notes
+
+
+def _why(trial: Trial, verdict: str, total_bytes: int) -> str:
+    """Returns why it is not certain whether the value fits, with the figures that decide it."""
+    if trial.why_unknown is not None:
+        return trial.why_unknown
+    if trial.may_not_fit:
+        return trial.caveats[0].removeprefix("It may not fit: ").removesuffix(".")
+    if verdict == _DOUBTFUL and (trial.headroom_bytes or 0) < 0:
+        takes = format_size(trial.device_used_bytes or 0)
+        return (
+            f"without a limit it takes {takes}, more than the card's {format_size(total_bytes)}, "
+            "but a part of that is cached memory, which PyTorch frees when it has to"
+        )
+    return ""
 
 
 def _used(trial: Trial, total_bytes: int) -> str:
-    """Returns a trial's memory of the card, such as "6.55 GiB"; ">8.00 GiB" if that is too much."""
+    """Returns a trial's memory of the card, such as "6.55 GiB"; ">8.00 GiB" if that is too much.
+
+    A run with unlimited memory may take more than the card has. That is no figure of a run on the
+    card, which would return cached memory or fail.
+    """
     if trial.error is not None or trial.device_used_bytes is None:
         return "not known"
-    if trial.headroom_bytes is None and trial.why_unknown is None:
+    is_beyond = trial.device_used_bytes > total_bytes
+    if is_beyond or (trial.headroom_bytes is None and trial.why_unknown is None):
         return f">{format_size(total_bytes)}"
     return format_size(trial.device_used_bytes)
 
@@ -174,6 +191,6 @@ def _verdict(trial: Trial, failing: int | None = None) -> str:
         is_above = failing is not None and trial.value > failing
         return f"does not fit, as {failing} does not" if is_above else _DOUBTFUL
     if trial.fits:
-        return "fits"
+        return "may not fit" if trial.may_not_fit else "fits"
     leaves = trial.headroom_bytes is not None and trial.headroom_bytes >= 0
     return "leaves too little" if leaves else "does not fit"

@@ -15,7 +15,13 @@ from plimsoll.prediction.fitting.headroom import Headroom
 from plimsoll.prediction.fitting.parts import Trial
 from plimsoll.prediction.fitting.results import Fit
 from plimsoll.prediction.fitting.side_by_side import Outcome, run_beside, slots
-from plimsoll.prediction.fitting.varied_argument import own_value, put_in, take_out
+from plimsoll.prediction.fitting.varied_argument import (
+    is_option,
+    own_value,
+    take_out,
+    with_value,
+)
+from plimsoll.prediction.little_room import cached_bytes, doubt, sure_room_bytes
 from plimsoll.prediction.not_kept import each_once
 from plimsoll.prediction.options import Options
 from plimsoll.prediction.parts import INTERRUPTED
@@ -76,7 +82,8 @@ def fit(
 
     Args:
         script: A Python file, or with `module` a module's name.
-        vary: An argument that takes a number, such as "--batch-size".
+        vary: An argument that takes a number: an option such as "--batch-size", a position among
+            the script's arguments ("@1" is the first), or an environment variable ("env:BATCH").
         arguments: The script's arguments; the search begins at a value of `vary` among them.
         module: See `predict`.
         gpu: The card.
@@ -148,7 +155,7 @@ class _Search:
 
     def run(self, start: int | None) -> None:
         """Runs tries until the bracket has none left, or memory stops growing."""
-        if start is None and self._request.nproc_per_node is None:
+        if start is None and self._request.nproc_per_node is None and is_option(self._vary):
             start = self._try_own()
         bracket = self._bracket
         if not bracket.points:
@@ -163,17 +170,23 @@ class _Search:
     def result(self) -> Fit:
         """Returns the result of the search."""
         assert self.last is not None
-        bracket, low, high = self._bracket, self._bracket.low, self._bracket.high
+        bracket, low = self._bracket, self._bracket.low
         too_much = [
             v
             for v, each in self._trials.items()
-            if v > low and each.fits is False and each.error is None
+            if v > low and each.fits is False and (each.error is None or v in bracket.broken)
+        ]
+        failing = min(too_much, default=None)
+        doubtful = [
+            v
+            for v, each in self._trials.items()
+            if each.is_doubtful and low < v < (failing or sys.maxsize)
         ]
         return Fit(
             gpu=self.last.gpu,
             vary=self._vary,
             largest=low or None,
-            smallest_failing=min(too_much, default=None) if high is None else high,
+            smallest_failing=failing,
             stopped=self.stopped or self._why(),
             multiple_of=bracket.step,
             total_bytes=self.last.total_bytes,
@@ -185,6 +198,7 @@ class _Search:
             kept_apart=self._kept_apart,
             not_kept=self._not_kept,
             world_size=self.last.world_size,
+            may_fit=max(doubtful, default=None),
         )
 
     def _why(self) -> str | None:
@@ -211,8 +225,10 @@ class _Search:
         with temporary_folder() as folder:
             survey = folder / "survey.json"
             self._progress(None, None)
-            request = replace(self._request, survey=str(survey))
+            varied = self._vary if is_option(self._vary) else None
+            request = replace(self._request, survey=str(survey), varied=varied)
             (outcome,) = run_beside([request], lambda *_: None)
+            _check_option(outcome)
             value = own_value(survey, self._vary)
         if outcome.found is not None:
             self._check_use(outcome.found)
@@ -245,8 +261,7 @@ class _Search:
     def _asked(self, each: Try) -> Request:
         request = self._request
         setup = replace(request.setup, unlimited=True) if each.scouts else request.setup
-        arguments = put_in(request.arguments, self._vary, each.value)
-        return replace(request, arguments=arguments, setup=setup)
+        return with_value(replace(request, setup=setup), self._vary, each.value)
 
     def _check_use(self, found: Prediction) -> None:
         if not found.uses_cuda:
@@ -260,23 +275,14 @@ class _Search:
         self._kept_apart = most_refused(self._kept_apart, found.kept_apart)
         self._not_kept = each_once([self._not_kept, found.not_kept])
         self._seconds += found.seconds
-        before = self._trials.get(each.value)
-        fits = None if found.fits is None else point.fits
-        if found.fits is not None and fits is None and (point.spare_bytes or 0) < 0:
-            fits = False
-        if before is not None and before.headroom_bytes is not None and point.spare_bytes is None:
-            self._trials[each.value] = replace(
-                before, fits=fits, step_seconds=None, samples_per_second=None,
-                why_unknown=found.why_unknown if found.fits is None else None,
-                caveats=list(caveats_of_fit(found)),
-            )  # fmt: skip
-            return
-        self._trials[each.value] = Trial(
+        fits = self._fits(each, found)
+        is_measured = found.fits is not False
+        trial = Trial(
             value=each.value,
             fits=fits,
             device_used_bytes=found.device_used_bytes,
             step_seconds=found.step_seconds if fits else None,
-            headroom_bytes=None if point.spare_bytes is None else found.headroom_bytes,
+            headroom_bytes=found.headroom_bytes if is_measured else None,
             host_peak_bytes=found.host_peak_bytes,
             host_peak_range_bytes=found.host_peak_range_bytes,
             growth_bytes=growth_bytes(found.step_peaks_bytes),
@@ -284,23 +290,42 @@ class _Search:
             samples_per_second=found.samples_per_second if fits else None,
             why_unknown=found.why_unknown if found.fits is None else None,
             caveats=list(caveats_of_fit(found)),
+            may_not_fit=fits is True and doubt(found) is not None,
         )
+        before = self._trials.get(each.value)
+        if before is not None and before.headroom_bytes is not None and not is_measured:
+            # The earlier run, with unlimited memory, shows how much memory the script takes.
+            known = ("device_used_bytes", "headroom_bytes", "host_peak_bytes",
+                     "host_peak_range_bytes", "growth_bytes", "steps")  # fmt: skip
+            trial = replace(trial, **{name: getattr(before, name) for name in known})
+        self._trials[each.value] = trial
+
+    def _fits(self, each: Try, found: Prediction) -> bool | None:
+        """Returns whether the script fits by the estimates, and leaves the wanted headroom."""
+        if found.fits is None:
+            return None
+        needed = self._headroom.of(found.total_bytes + found.used_bytes)
+        fits = found.fits and found.headroom_bytes >= needed
+        if not each.scouts or (fits and not found.shared and not found.shared_cards):
+            return fits
+        # This trial had unlimited memory, so it does not show whether the value fits. With the
+        # card's real memory PyTorch would release cached memory, or other processes would take a
+        # part of the card.
+        cached = 0 if needed else cached_bytes(found)
+        bounds = found.device_used_range_bytes
+        at_least = found.device_used_bytes if bounds is None else bounds[0]
+        room = found.headroom_bytes - needed + cached + found.device_used_bytes - at_least
+        return False if found.fits and room < 0 else None
 
     def _point(self, each: Try, found: Prediction) -> Point:
         needed = self._headroom.of(found.total_bytes + found.used_bytes)
-        if found.fits is None:  # an unknown result does not count as fitting
-            return Point(each.value, fits=False)
-        fits: bool | None = found.fits and found.headroom_bytes >= needed
-        if each.scouts and (not fits or found.shared is not None or found.shared_cards):
-            # This trial had unlimited memory, so it does not show whether the value fits. With the
-            # card's real memory PyTorch would release cached memory, or other processes would take
-            # a part of the card.
+        is_sure = bool(found.fits) and found.headroom_bytes >= needed and doubt(found) is None
+        fits: bool | None = is_sure
+        if each.scouts and (not is_sure or found.shared is not None or found.shared_cards):
             fits = None
-        if not found.fits:
-            return Point(each.value, fits)
-        spare = found.headroom_bytes - needed
-        if not needed and found.least_reserved_bytes is not None:
-            spare += found.peak_reserved_bytes - found.least_reserved_bytes
+        spare = sure_room_bytes(found, 0 if needed else cached_bytes(found)) - needed
+        if found.fits is False or (found.fits is None and spare >= 0):
+            return Point(each.value, fits, is_scout=each.scouts)
         fixed = sum(found.by_category.get(name, 0) for name in _FIXED)
         varying = max(found.peak_reserved_bytes - fixed, 0)
         asked = found.requested_bytes
@@ -331,6 +356,14 @@ class _Search:
         if not any(each.spare_bytes is not None for each in bracket.points):
             raise outcome.error
         bracket.broken.add(value)
+
+
+def _check_option(outcome: Outcome) -> None:
+    """Raises InputError if the script ended because it has no such option."""
+    reason = (outcome.error and outcome.error.reason) or ""
+    name, _, text = reason.partition(": ")
+    if name == "NoSuchOptionError":
+        raise InputError(text.rpartition(" (")[0] or text)
 
 
 def _failed(value: int, outcome: Outcome) -> Trial:

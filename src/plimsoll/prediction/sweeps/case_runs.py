@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from plimsoll.base.errors import InputError, ScriptError
 from plimsoll.engine.gpus.profiles import gpu_profile
 from plimsoll.engine.replays.replay import replay
+from plimsoll.prediction.little_room import doubt
 from plimsoll.prediction.options import Options
 from plimsoll.prediction.predict import predict_request
 from plimsoll.prediction.recipes.served import engine_version
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from plimsoll.prediction.sweeps.parts import Case
     from plimsoll.prediction.sweeps.program_digest import ProgramDigests
 
-_FORM = 3
+_FORM = 4
 """A number in each row's key. When rows get new contents, increase it to run all cases again."""
 
 
@@ -123,6 +124,7 @@ def _predicted(run: CaseRun, request: Request, *, is_aside: bool) -> Row:
         step_seconds=found.step_seconds if is_alike else None,
         samples_per_second=found.samples_per_second if is_alike else None,
         result={**found.to_dict(), "timeline": None},
+        may_not_fit=doubt(found) is not None,
     )
 
 
@@ -134,13 +136,17 @@ def _replayed(run: CaseRun) -> Row:
     if not found:
         return Row(case, run.key, f"{case.program} has no events")
     fullest = max(found, key=lambda one: (not one.fits, one.peak_reserved_bytes))
+    fits = all(one.fits for one in found)
+    most = None if profile is None else profile.most_context_bytes(profile.context_bytes)
+    left = 0 if profile is None else profile.total_bytes - fullest.peak_reserved_bytes
     return Row(
         case,
         run.key,
-        fits=all(one.fits for one in found),
+        fits=fits,
         peak_allocated_bytes=fullest.peak_allocated_bytes,
         peak_reserved_bytes=fullest.peak_reserved_bytes,
         device_used_bytes=fullest.peak_reserved_bytes,
         total_bytes=fullest.limit_bytes if profile is None else profile.total_bytes,
         result=[one.to_dict() for one in found],
+        may_not_fit=fits and most is not None and most > left,
     )

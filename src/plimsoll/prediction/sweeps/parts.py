@@ -96,6 +96,8 @@ class Row:
             For a job, the samples of all ranks count if each rank has its own samples.
         result: The whole prediction (`Prediction.to_dict`, without its timeline), or the replay of
             each device.
+        may_not_fit: Whether the program may not fit although `fits` is true: the CUDA context or
+            the peak may be larger than estimated, by more than stays free.
     """
 
     case: Case
@@ -109,6 +111,7 @@ class Row:
     step_seconds: float | None = None
     samples_per_second: float | None = None
     result: Any = None
+    may_not_fit: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the values for JSON: base units, stable keys."""

@@ -32,8 +32,8 @@ _CASE = pa.schema(
         ("nnodes", pa.int64()),
     ]
 )
-_ADDED = ("nproc_per_node", "nnodes")
-"""Columns that tables of earlier versions lack. For rows of such tables they are None."""
+_ADDED = ("nproc_per_node", "nnodes", "may_not_fit")
+"""Columns that tables of earlier versions lack. For rows of such tables they are None or False."""
 _SCHEMA = pa.schema(
     [
         *_CASE,
@@ -47,6 +47,7 @@ _SCHEMA = pa.schema(
         ("step_seconds", pa.float64()),
         ("samples_per_second", pa.float64()),
         ("result", pa.string()),
+        ("may_not_fit", pa.bool_()),
     ],
     metadata={_MARK: b"1"},
 )
@@ -165,7 +166,7 @@ def _read(path: Path) -> list[dict[str, Any]]:
         if _MARK not in (table.schema.metadata or {}) or names != wanted:
             raise InputError(f"{path}: is no table of a sweep, and is not overwritten")
         for name in lacks:
-            nulls = pa.nulls(table.num_rows, pa.int64())
+            nulls = pa.nulls(table.num_rows, _SCHEMA.field(name).type)
             table = table.add_column(_SCHEMA.get_field_index(name), name, nulls)
         rows: list[dict[str, Any]] = table.cast(_SCHEMA).to_pylist()
         for row in rows:
@@ -180,4 +181,5 @@ def _read(path: Path) -> list[dict[str, Any]]:
 def _row(flat: dict[str, Any]) -> Row:
     values = {**flat, "arguments": tuple(flat["arguments"]), "result": json.loads(flat["result"])}
     case = {name: values.pop(name) for name in _CASE.names}
+    values["may_not_fit"] = bool(values["may_not_fit"])
     return Row(Case(**case), **values)

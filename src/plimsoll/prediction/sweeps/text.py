@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from plimsoll.base.layout import paragraphs, table
 from plimsoll.base.units import format_count, format_seconds, format_size
+from plimsoll.prediction.little_room import MAY_TAKE_MORE
 from plimsoll.prediction.serving_text import room_text
 from plimsoll.prediction.sweeps.best_rows import best_first, by_program, cost
 from plimsoll.prediction.sweeps.served_rows import ends_of, serving_of
@@ -34,6 +35,13 @@ def sweep_text(found: SweepParts, width: int | None = None) -> str:
         width: The number of columns; if None, lines are not folded.
     """
     return paragraphs([answers(found), _table(found, width), _failures(found), _end(found)], width)
+
+
+def verdict(row: Row) -> str:
+    """Returns whether a row's case fits, in a word or two."""
+    if row.error is not None:
+        return "failed"
+    return _DOUBTFUL if row.may_not_fit else _VERDICTS[row.fits]
 
 
 def answers(found: SweepParts) -> list[str]:
@@ -91,7 +99,8 @@ def _best(best: Row, rows: Sequence[Row], found: SweepParts, goal: str) -> str:
     differing = [kind(best) for kind in kinds if _differs([kind(row) for row in rows])]
     words = [best.case.gpu or "", *differing]
     where = ", ".join(word for word in words if word) or "what was recorded"
-    return f"{_BEST_IS[goal]} {where} ({_figure(best, goal, found)})"
+    doubt = ", and may not fit" if best.may_not_fit else ""
+    return f"{_BEST_IS[goal]} {where} ({_figure(best, goal, found)}{doubt})"
 
 
 def _is_known(row: Row, goal: str, found: SweepParts) -> bool:
@@ -170,10 +179,11 @@ def _cells(row: Row, found: SweepParts) -> dict[str, str]:
         "KV tokens": f"{use.kv_tokens:,}" if use is not None and use.kv_tokens else "-",
         "requests": "-" if requests is None else f"{requests:.1f}",
         "the engine": ends_of(row) or "-",
-        "fits": "failed" if row.error is not None else _VERDICTS[row.fits],
+        "fits": verdict(row),
     }
 
 
+_DOUBTFUL = "may not"
 _VERDICTS = {True: "yes", False: "no", None: "not known"}
 
 
@@ -194,6 +204,8 @@ def _failures(found: SweepParts) -> Iterator[str]:
 
 
 def _end(found: SweepParts) -> Iterator[str]:
+    if any(row.may_not_fit for row in found.rows):
+        yield f"{_DOUBTFUL}: {MAY_TAKE_MORE}"
     ranks = max((row.case.ranks for row in found.rows), default=1)
     if ranks > 1:
         yield (

@@ -5,6 +5,9 @@ series with a trend. The Mann-Kendall test gives the trend's confidence. The The
 gives the trend's slope. The test uses ranks and the estimator uses medians, so a few unusual steps
 do not matter. Memory is no leak if it grows only during warm-up, if its growth stops, or if it is
 freed from time to time.
+
+One line can request memory for several callers, as the line of a model does for training and for
+an evaluation. Only the call stacks whose own series have a trend count as the line's leak.
 """
 
 from __future__ import annotations
@@ -27,6 +30,7 @@ LEAST_STEPS = 8  # fewer steps may show growth by chance
 _LEAST_CONFIDENCE = 0.99
 _MOST_MOMENTS = 200  # few enough to compare all pairs of moments
 _MOST_GIVEN_BACK = 0.1  # a leak's live bytes fall by at most this share of its growth
+_MOST_UNEVEN = 2  # a leak grows by at most this many times its slope times the steps
 _LEAST_IN_LATER_HALF = 0.5  # in its later half, a leak has at least this share of its slope
 
 
@@ -83,25 +87,22 @@ def find_leaks(
     if len(blocks) == 0:
         return []
     groups, place = np.unique(group[blocks], return_inverse=True)
-    sizes = lifetimes.size[blocks].astype(np.int64)
-    levels = _levels(place, begin[blocks], end[blocks], sizes, len(groups), len(moments))
-    counts = _levels(
-        place, begin[blocks], end[blocks], np.ones_like(sizes), len(groups), len(moments)
-    )
     found = []
-    for row in np.flatnonzero(levels[:, -1] > levels[:, 0]).tolist():
-        trend = _trend(number, levels[row])
-        if trend is None:
-            continue
+    for row in _rows_that_rise(lifetimes, blocks, place, moments):
         mine = blocks[place == row]
+        part = _growing_part(lifetimes, mine, number, moments)
+        grown = _growth(lifetimes, mine if part is None else part, number, moments)
+        if grown is None:
+            continue
+        slope, confidence, grown_bytes, grown_blocks = grown
         found.append(
             Leak(
                 what=names[int(groups[row])],
-                slope_bytes=trend[0],
-                confidence=trend[1],
-                grown_bytes=int(levels[row, -1] - levels[row, 0]),
-                blocks=int(counts[row, -1] - counts[row, 0]),
-                last_event=int(lifetimes.start[mine].max()),
+                slope_bytes=slope,
+                confidence=confidence,
+                grown_bytes=grown_bytes,
+                blocks=grown_blocks,
+                last_event=int(lifetimes.start[mine if part is None else part].max()),
             )
         )
     return sorted(found, key=lambda leak: -leak.slope_bytes)
@@ -127,6 +128,117 @@ def steps_to_warm_up(steps: Steps) -> int:
     While a program warms up, its memory grows even without a leak.
     """
     return max(2, len(steps) // 10)
+
+
+def growing_stacks(lifetimes: Lifetimes, steps: Steps) -> NDArray[np.uint32]:
+    """Returns the call stacks whose live bytes grow from step to step.
+
+    Returns all stacks if none grows by itself.
+
+    Args:
+        lifetimes: The blocks of a growing line.
+        steps: The program's steps.
+    """
+    number, moments = leak_moments(steps)
+    whole = np.arange(len(lifetimes))
+    part = _growing_part(lifetimes, whole, number, moments)
+    return np.unique(lifetimes.stack[whole if part is None else part])
+
+
+def _rows_that_rise(
+    lifetimes: Lifetimes,
+    blocks: NDArray[np.int64],
+    place: NDArray[np.int64],
+    moments: NDArray[np.int64],
+) -> list[int]:
+    """Returns the numbers in `place` of the groups with more live bytes at the end than at first.
+
+    Args:
+        lifetimes: All blocks.
+        blocks: The indices of the blocks that count.
+        place: For each of these blocks, the number of its group.
+        moments: The events at which live memory is compared.
+    """
+    edges = moments[[0, -1]]
+    is_live = [(lifetimes.start[blocks] <= at) & (lifetimes.end[blocks] > at) for at in edges]
+    sizes = lifetimes.size[blocks].astype(np.int64)
+    first, last = (np.bincount(place, sizes * live) for live in is_live)
+    rising: list[int] = np.flatnonzero(last > first).tolist()
+    return rising
+
+
+def _growing_part(
+    lifetimes: Lifetimes,
+    blocks: NDArray[np.int64],
+    number: NDArray[np.int64],
+    moments: NDArray[np.int64],
+) -> NDArray[np.int64] | None:
+    """Returns the blocks of the call stacks that grow by themselves; None if no stack does.
+
+    Returns None too if the other stacks shrink: one stack's blocks then replace those of another.
+
+    Args:
+        lifetimes: All blocks.
+        blocks: The indices of the blocks of one line.
+        number: The numbers of the compared steps.
+        moments: The last events of these steps.
+    """
+    stacks, place = np.unique(lifetimes.stack[blocks], return_inverse=True)
+    if len(stacks) == 1:
+        return None
+    levels = _levels_of(lifetimes, blocks, moments, place, amount=lifetimes.size[blocks])
+    rise = levels[:, -1] - levels[:, 0]
+    grows = np.array(
+        [rise[row] > 0 and _trend(number, levels[row]) is not None for row in range(len(stacks))]
+    )
+    if not grows.any() or rise.sum() < (1 - _MOST_GIVEN_BACK) * rise[grows].sum():
+        return None
+    part: NDArray[np.int64] = blocks[grows[place]]
+    return part
+
+
+def _growth(
+    lifetimes: Lifetimes,
+    blocks: NDArray[np.int64],
+    number: NDArray[np.int64],
+    moments: NDArray[np.int64],
+) -> tuple[float, float, int, int] | None:
+    """Returns the slope, its confidence, and the grown bytes and blocks; None without a trend.
+
+    If memory also jumped once, only the steady growth counts: the slope times the steps.
+
+    Args:
+        lifetimes: All blocks.
+        blocks: The indices of the blocks that count.
+        number: The numbers of the compared steps.
+        moments: The last events of these steps.
+    """
+    one = np.zeros(len(blocks), dtype=np.int64)
+    (level,) = _levels_of(lifetimes, blocks, moments, one, amount=lifetimes.size[blocks])
+    trend = _trend(number, level) if level[-1] > level[0] else None
+    if trend is None:
+        return None
+    (count,) = _levels_of(lifetimes, blocks, moments, one, amount=one + 1)
+    grown, more = int(level[-1] - level[0]), int(count[-1] - count[0])
+    steady = trend[0] * int(number[-1] - number[0])
+    if grown > _MOST_UNEVEN * steady:
+        return *trend, round(steady), round(theil_sen(number, count) * int(number[-1] - number[0]))
+    return *trend, grown, more
+
+
+def _levels_of(
+    lifetimes: Lifetimes,
+    blocks: NDArray[np.int64],
+    moments: NDArray[np.int64],
+    place: NDArray[np.int64],
+    *,
+    amount: NDArray[np.int64] | NDArray[np.uint64],
+) -> NDArray[np.int64]:
+    """Returns the live amount (bytes or blocks) of each group in `place` at each moment."""
+    begin = np.searchsorted(moments, lifetimes.start[blocks])
+    end = np.searchsorted(moments, lifetimes.end[blocks])
+    amounts = amount.astype(np.int64)
+    return _levels(place, begin, end, amounts, int(place.max()) + 1, len(moments))
 
 
 def _levels(

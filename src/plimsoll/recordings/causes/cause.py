@@ -24,8 +24,13 @@ if TYPE_CHECKING:
     from plimsoll.recordings.origin import Origin
 
 _BACKWARD = (Place.BACKWARD, Place.RECOMPUTED)
+_COMPREHENSIONS = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
 LEAST_SHARE = 0.02
 """A cause with less than this share of peak reserved memory is not reported."""
+SLIGHT_SHARE = 0.01
+"""A cause with less than this share of the peak never stands in the first lines of a report."""
+GROWS_SHARE = 0.05
+"""Growth of this share of the peak or more is said before what the program's work takes."""
 LEAST_FULL = 0.1
 """A program that uses less than this share of its card gets no advice on its allocator."""
 
@@ -39,7 +44,8 @@ class Cause:
         sentence: One sentence, without a full stop, that says which code holds how much memory.
         change: The advice, in the imperative; "" if the program needs none.
         bytes: The memory that the cause is known to hold at the peak.
-        line: The source line of the cause; None if unknown.
+        line: The source line of the cause, as "FILE:LINE FUNCTION", or neighbouring lines, as
+            "FILE:FIRST-LAST FUNCTION"; None if unknown.
         patch: Text to copy: a line of code or a setting; "" without one.
         growth_bytes: The growth with each iteration of a loop; 0 if the memory does not grow.
         saves_bytes: The bytes of peak reserved memory that the change saved in a trial; None if
@@ -62,6 +68,14 @@ class Cause:
     on_host: bool = False
     why_not: str = ""
 
+    def is_needless(self, peak_bytes: int) -> bool:
+        """Returns whether the memory serves no purpose: unused graphs, and much that grows.
+
+        Other causes say what the program's work takes.
+        """
+        grows = self.growth_bytes and self.bytes >= GROWS_SHARE * peak_bytes
+        return bool(grows) or self.name == "unused_activations"
+
     def hardly_helps(self, reserved_bytes: int) -> bool:
         """Returns whether the change was tried and saved less than 2 % of reserved memory.
 
@@ -70,6 +84,33 @@ class Cause:
         """
         is_tried = self.saves_bytes is not None and not self.growth_bytes
         return is_tried and (self.saves_bytes or 0) < LEAST_SHARE * reserved_bytes
+
+    def is_slight(self, peak_bytes: int) -> bool:
+        """Returns whether the cause is too small to explain the program's memory.
+
+        It is if it holds less than 1 % of the peak, or if it grows and its change, tried, saved
+        less than that. A change that serves a failed request is never slight.
+        """
+        if self.on_host or self.serves_failed_requests:
+            return False
+        least = SLIGHT_SHARE * peak_bytes
+        saves_little = self.saves_bytes is not None and self.saves_bytes < least
+        return self.bytes < least or (bool(self.growth_bytes) and saves_little)
+
+
+def main_cause(causes: Sequence[Cause], peak_bytes: int) -> Cause | None:
+    """Returns the first cause that is not slight; None if there is none.
+
+    Args:
+        causes: The causes, the best explanation first.
+        peak_bytes: The memory at the program's peak.
+    """
+    return next((cause for cause in causes if not cause.is_slight(peak_bytes)), None)
+
+
+def other_growth(causes: Sequence[Cause], main: Cause | None) -> Cause | None:
+    """Returns the first cause besides `main` whose memory grows; None if there is none."""
+    return next((cause for cause in causes if cause.growth_bytes and cause is not main), None)
 
 
 @dataclass(frozen=True)
@@ -245,25 +286,49 @@ class Facts:
         found: NDArray[np.bool_] = self.is_freed_in_backward & (steps[1] - steps[0] <= 1)
         return found
 
-    def callers_line(self, blocks: NDArray[np.int64]) -> str | None:
-        """Returns the user's line that led to the requests of `blocks` and is not run by training.
+    @cached_property
+    def lines_of_training(self) -> frozenset[str]:
+        """The user's lines under which a backward pass has used the graph of a forward pass.
+
+        Such a pass frees what the graph keeps, unless the program retains the graph. On simulated
+        GPUs its requests also have the stacks of the forward pass.
+        """
+        is_backward = np.isin(self.place, _BACKWARD) & (self.blocks.start >= 0)
+        is_known = self.blocks.stack > 0
+        stacks = np.unique(self.blocks.stack[(self.is_trained | is_backward) & is_known])
+        return frozenset(line for one in stacks.tolist() for line in users_lines(self.frames(one)))
+
+    def callers_lines(self, blocks: NDArray[np.int64]) -> dict[str, NDArray[np.int64]]:
+        """Returns the user's lines that led to requests and are not run by training.
 
         A line in a module's `forward` runs in training too, so it does not show which code called
         the module. So plimsoll searches each call stack from its innermost line outwards, up to the
-        first line that training does not run. If it finds several lines, returns the one whose
-        blocks have the most bytes. Returns None if it finds no line.
+        first line that training does not run. If no backward pass ran, the search begins at the
+        line that called the outermost module. The line of a comprehension is the line around it.
+
+        Args:
+            blocks: The indices of the blocks.
+
+        Returns:
+            For each line that was found, the blocks whose requests it led to.
         """
-        trained = self.blocks.stack[self.is_trained & (self.blocks.stack > 0)]
-        taken: set[str] = set()
-        for stack in np.unique(trained).tolist():
-            taken.update(users_lines(self.frames(stack)))
-        by_line: dict[str, int] = {}
+        found: dict[str, list[NDArray[np.int64]]] = {}
         for stack in np.unique(self.blocks.stack[blocks]).tolist():
-            mine = blocks[self.blocks.stack[blocks] == stack]
-            free = (line for line in users_lines(self.frames(stack)) if line not in taken)
-            if (line := next(free, None)) is not None:
-                by_line[line] = by_line.get(line, 0) + self.bytes_of(mine)
-        return max(by_line, key=by_line.__getitem__, default=None)
+            frames = self.frames(stack)
+            if not self.lines_of_training:
+                frames = _outside_modules(frames)
+            free = [line for line in users_lines(frames) if line not in self.lines_of_training]
+            while len(free) > 1 and free[0].endswith(_COMPREHENSIONS):
+                del free[0]
+            if free:
+                mine = blocks[self.blocks.stack[blocks] == stack]
+                found.setdefault(free[0], []).append(mine)
+        return {line: np.concatenate(parts) for line, parts in found.items()}
+
+    def callers_line(self, blocks: NDArray[np.int64]) -> str | None:
+        """Returns the line of `callers_lines` whose blocks have the most bytes, or None."""
+        sizes = {line: self.bytes_of(own) for line, own in self.callers_lines(blocks).items()}
+        return max(sizes, key=sizes.__getitem__, default=None)
 
     def are_of_line(self, blocks: NDArray[np.int64], line: str | None) -> NDArray[np.bool_]:
         """Returns a mask of the blocks that a user's line requested."""
@@ -284,6 +349,16 @@ class Facts:
             if name is not None:
                 by_line[name] = by_line.get(name, 0) + size
         return max(by_line, key=by_line.__getitem__, default=None)
+
+
+def _outside_modules(frames: list[Frame]) -> list[Frame]:
+    """Returns the frames outside the outermost call of a module; all frames without such a call."""
+    calls = [
+        place
+        for place, (file, _, name) in enumerate(frames)
+        if name == "_call_impl" and file.replace("\\", "/").endswith("torch/nn/modules/module.py")
+    ]
+    return frames[calls[-1] + 1 :] if calls else frames
 
 
 class Recogniser(Protocol):

@@ -9,8 +9,8 @@ import numpy as np
 
 from plimsoll.base.units import MiB, format_size
 from plimsoll.recordings.analysis.category_names import NUMBER
-from plimsoll.recordings.analysis.leaks import find_leaks
-from plimsoll.recordings.analysis.lines import users_part
+from plimsoll.recordings.analysis.leaks import find_leaks, growing_stacks
+from plimsoll.recordings.analysis.lines import users_lines, users_part
 from plimsoll.recordings.analysis.steps import NO_STEPS
 from plimsoll.recordings.causes.cause import Cause
 from plimsoll.recordings.causes.inner_loops import inner_loop
@@ -36,14 +36,17 @@ UNSEEN = (_SUMMED, _KEPT)
 """The patches for causes where plimsoll has not found the statement that keeps the value."""
 _LARGEST_NUMBER = 8
 _LEAST_GROWN = MiB
-_LEAST_SHARE = 0.05
 NO_GRAD = "with torch.no_grad():"
 """The patch for a graph that no backward pass uses."""
 
 
 def kept_over_passes(facts: Facts) -> Cause | None:
-    """Finds memory that grows with each iteration of a loop, by 5 % of the peak or more in all."""
-    return _growth(facts, facts.passes) or _growth(facts, inner_loop(facts))
+    """Finds memory that grows with each iteration of a loop, by 1 MiB or more in all.
+
+    If memory grows in the loop of the steps and in a loop inside a step, returns the larger growth.
+    """
+    found = (_growth(facts, facts.passes), _growth(facts, inner_loop(facts)))
+    return max(filter(None, found), key=lambda cause: cause.bytes, default=None)
 
 
 def growing_inner_loop(facts: Facts) -> Steps:
@@ -71,8 +74,7 @@ def _growth(facts: Facts, passes: Steps) -> Cause | None:
     names, group = _by_users_line(facts)
     leaks = lines_that_keep(facts, passes, group, names)
     most = max(leaks, key=lambda leak: leak.grown_bytes, default=None)
-    least = max(_LEAST_GROWN, _LEAST_SHARE * facts.allocated_bytes)
-    if most is None or most.grown_bytes < least:
+    if most is None or most.grown_bytes < _LEAST_GROWN:
         return None
     return cause_of_leak(facts, most, leaks, passes)
 
@@ -90,21 +92,61 @@ def cause_of_leak(facts: Facts, leak: Leak, leaks: Sequence[Leak], passes: Steps
     results = kept[facts.are_from(kept, lambda origin: origin.may_have_grad_fn)]
     graph = _graph(facts, leak, kept, results)
     if graph is None:
-        found = _value(facts, leak.what, passes, has_graph=False)
-        found = found or KeptValue(_KEPT, is_number=False)
-        change = _changed(found, is_graph=False)
-        return _cause(leak, leak.what, leak.grown_bytes, change, found.patch)
-    # Each iteration keeps its whole graph, so the growth of all lines counts.
-    grown = sum(each.grown_bytes for each in leaks)
+        return _kept_result(facts, leak, kept, passes)
     line = facts.callers_line(graph.blocks)
+    # Each iteration keeps its whole graph, so the growth of all lines counts that `line` led to.
+    grown = sum(
+        each.grown_bytes for each in leaks if each is leak or _is_led_to(facts, kept, each, line)
+    )
     where = mostly_at(line, facts.line_of_most(graph.blocks))
     perhaps = "" if graph.is_certain else "perhaps "
     made = f"{perhaps}{_GRAPH} {subject(line)} makes{where} is kept in each pass"
-    if line is not None and not _trains(facts, passes, graph):
+    if line is not None and not _trains(facts, graph):
         return _unused_graph(facts, leak, line, grown, graph, made)
     found = _value(facts, line or leak.what, passes) or handed_value(line or leak.what)
     found = found or KeptValue(_SUMMED, is_number=True, change=_HANDED_ON)
     return _cause(leak, line, grown, _changed(found, is_graph=True), found.patch, made)
+
+
+def _kept_result(facts: Facts, leak: Leak, kept: NDArray[np.int64], passes: Steps) -> Cause:
+    """Makes the `Cause` for results without a graph.
+
+    The cause names the statement that keeps them, or else the line that made them. The statement is
+    sought from the innermost line of their call stack outwards.
+
+    Args:
+        facts: The facts of the device.
+        leak: The growth of the line that made them.
+        kept: The live blocks that earlier iterations requested, at any of the growing lines.
+        passes: The iterations of the loop.
+    """
+    mine = kept[facts.are_of_line(kept, users_part(leak.what) or leak.what)]
+    stacks, count = np.unique(facts.blocks.stack[mine], return_counts=True)
+    frames = facts.frames(int(stacks[np.argmax(count)])) if len(stacks) else []
+    for line in [leak.what, *users_lines(frames)]:
+        found = _value(facts, line, passes, has_graph=False)
+        if found is not None:
+            keeper = line if found.line is None else _with_number(line, found.line)
+            change = _changed(found, is_graph=False)
+            return _cause(leak, keeper, leak.grown_bytes, change, found.patch, made=leak.what)
+    found = KeptValue(_KEPT, is_number=False)
+    return _cause(leak, leak.what, leak.grown_bytes, _changed(found, is_graph=False), found.patch)
+
+
+def _with_number(line: str, number: int) -> str:
+    """Returns "FILE:NUMBER FUNCTION" for a line of the same file and function."""
+    place, _, function = (users_part(line) or line).rpartition(" ")
+    return f"{place.rpartition(':')[0]}:{number} {function}"
+
+
+def _is_led_to(facts: Facts, kept: NDArray[np.int64], leak: Leak, line: str | None) -> bool:
+    """Returns whether a line led to most of what a leak keeps; True if the line is None."""
+    if line is None:
+        return True
+    mine = kept[facts.are_of_line(kept, users_part(leak.what) or leak.what)]
+    stacks = np.unique(facts.blocks.stack[mine]).tolist()
+    led = [one for one in stacks if line in users_lines(facts.frames(one))]
+    return 2 * facts.bytes_of(mine[np.isin(facts.blocks.stack[mine], led)]) > facts.bytes_of(mine)
 
 
 def keeps_graph(cause: Cause) -> bool:
@@ -134,7 +176,9 @@ def _graph(
     line = users_part(leak.what) or leak.what
     mine = results[facts.are_of_line(results, line)]
     # A graph keeps the results of several operations. A single result may be kept without a graph.
-    are_several = len(np.unique(facts.blocks.stack[results])) > 1
+    # A number, such as a loss that a list also keeps, is no sign of a graph.
+    large = results[facts.blocks.size[results] > _LARGEST_NUMBER]
+    are_several = len(np.unique(facts.blocks.stack[large])) > 1
     if 2 * facts.bytes_of(mine) > leak.grown_bytes:
         is_certain = bool(facts.are_from(mine, lambda origin: origin.has_grad_fn).all())
         return _Graph(mine, is_certain) if are_several else None
@@ -156,8 +200,13 @@ def _kept(facts: Facts, leaks: Sequence[Leak], passes: Steps) -> NDArray[np.int6
     ends = passes.boundaries[passes.boundaries <= facts.event]
     kept = facts.live[~np.isin(facts.category[facts.live], _STAYS)]
     kept = kept[facts.blocks.start[kept] < (int(ends[-1]) if len(ends) else 0)]
-    lines = [facts.are_of_line(kept, users_part(leak.what) or leak.what) for leak in leaks]
-    return kept[np.logical_or.reduce(lines)]
+    found = [np.zeros(len(kept), dtype=np.bool_)]
+    for leak in leaks:
+        line = users_part(leak.what) or leak.what
+        of_line = np.flatnonzero(facts.are_of_line(np.arange(len(facts.blocks)), line))
+        stacks = growing_stacks(facts.blocks[of_line], passes)
+        found.append(facts.are_of_line(kept, line) & np.isin(facts.blocks.stack[kept], stacks))
+    return kept[np.logical_or.reduce(found)]
 
 
 def _value(facts: Facts, line: str, passes: Steps, *, has_graph: bool = True) -> KeptValue | None:
@@ -171,12 +220,14 @@ def _value(facts: Facts, line: str, passes: Steps, *, has_graph: bool = True) ->
     return kept_value(line, is_number=is_number, has_graph=has_graph)
 
 
-def _trains(facts: Facts, passes: Steps, graph: _Graph) -> bool:
-    """Returns whether a backward pass runs within the loop, or frees most of `graph`."""
-    # If plimsoll detected the iterations, the end of the last iteration is a guess. This iteration
-    # may then include training that follows the loop, so plimsoll leaves it out.
-    last = passes.boundaries[-1 if passes.source == "marks" else -2]
-    inside = np.searchsorted(facts.backward_starts, (passes.boundaries[0], last))
+def _trains(facts: Facts, graph: _Graph) -> bool:
+    """Returns whether a backward pass runs between the graphs of the loop, or frees most of them.
+
+    Training that precedes or follows the loop does not count, even if the detected iterations
+    include it.
+    """
+    made = facts.blocks.start[graph.blocks]
+    inside = np.searchsorted(facts.backward_starts, (made.min(), made.max()))
     # A program without marks may sum up losses over many detected steps before a backward pass.
     is_used = facts.is_trained if facts.steps.source == "marks" else facts.is_freed_in_backward
     used_bytes = facts.bytes_of(graph.blocks[is_used[graph.blocks]])
@@ -208,7 +259,14 @@ def _changed(kept: KeptValue, *, is_graph: bool) -> str:
 
 
 def _cause(
-    leak: Leak, line: str | None, grown: int, change: str, patch: str, graph: str = ""
+    leak: Leak,
+    line: str | None,
+    grown: int,
+    change: str,
+    patch: str,
+    graph: str = "",
+    *,
+    made: str | None = None,
 ) -> Cause:
     """Makes the `Cause` for memory that grows at a line.
 
@@ -219,13 +277,15 @@ def _cause(
         change: The advice.
         patch: The changed statement, which no longer makes memory grow.
         graph: The part of the sentence that says that a graph is kept; "" without a graph.
+        made: The line that made the memory; None if it is `line`, or a graph's.
     """
     slope = round(leak.slope_bytes * grown / leak.grown_bytes)
     more = format_size(slope)
     if graph:
         what = f"{graph}, {more} more each time"
     else:
-        what = f"{subject(line)} keeps {more} more with each pass of its loop"
+        at = mostly_at(line, made).replace("mostly ", "made ")
+        what = f"{subject(line)} keeps {more} more with each pass of its loop{at.rstrip(',')}"
     return Cause(
         name="kept_over_passes",
         sentence=f"{what}, {format_size(grown)} in all",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import linecache
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from plimsoll.recordings.causes.handed_states import Loop as _Loop
@@ -46,11 +46,13 @@ class KeptValue:
         patch: The statement as it should be; "" if the source does not show a safe change.
         is_number: Whether it keeps a Python number; False for a tensor without a graph.
         change: The change in words; "" if `is_number` alone determines the words.
+        line: The number of the statement's line; None if unknown.
     """
 
     patch: str
     is_number: bool
     change: str = ""
+    line: int | None = None
 
 
 @dataclass(frozen=True)
@@ -80,12 +82,15 @@ def kept_value(line: str, *, is_number: bool | None, has_graph: bool = True) -> 
     tree, number = source
     try:
         found = [
-            _changed(
-                tree,
-                _Place(loop, statement),
-                value,
-                is_number=is_number if is_loss is None else is_loss,
-                has_graph=has_graph,
+            replace(
+                _changed(
+                    tree,
+                    _Place(loop, statement),
+                    value,
+                    is_number=is_number if is_loss is None else is_loss,
+                    has_graph=has_graph,
+                ),
+                line=statement.lineno,
             )
             for loop in _loops_around(tree, number)
             for statement, value, is_loss in _kept_at(loop, number)
@@ -170,7 +175,11 @@ def _kept_at(loop: _Loop, line: int) -> list[tuple[ast.stmt, ast.expr, bool | No
         return [(*each, None) for each in own]
     assigned = [node for node in ast.walk(loop) if isinstance(node, ast.Assign)]
     names = {name for node in assigned if _has(node, line) for name in _targets(node)}
-    direct = [each for each in kept if _scaled_name(each[1]) in names]
+    direct = [
+        each
+        for each in kept
+        if (name := _scaled_name(each[1])) in names and _reaches(assigned, name, line, each[0])
+    ]
     if direct:
         return [(*each, None) for each in direct]
     losses: dict[str, bool] = {}
@@ -200,7 +209,31 @@ def _scaled_name(value: ast.expr) -> str:
 
 
 def _targets(node: ast.Assign) -> list[str]:
-    return [target.id for target in node.targets if isinstance(target, ast.Name)]
+    """Returns the names that a statement assigns, also those of `a, b = f(), g()`."""
+    parts = [
+        part
+        for target in node.targets
+        for part in (target.elts if isinstance(target, ast.Tuple | ast.List) else [target])
+    ]
+    return [part.id for part in parts if isinstance(part, ast.Name)]
+
+
+def _reaches(assigned: list[ast.Assign], name: str, line: int, statement: ast.stmt) -> bool:
+    """Returns whether a name still has the value of `line` where a statement of the loop uses it.
+
+    A statement above `line` uses the value in the next pass.
+
+    Args:
+        assigned: The assignments of the loop.
+        name: The name.
+        line: The number of the line that assigns it.
+        statement: The statement that uses it.
+    """
+    others = [node.lineno for node in assigned if name in _targets(node) and not _has(node, line)]
+    use = statement.lineno
+    if use > line:
+        return not any(line < other < use for other in others)
+    return not any(other < use or other > line for other in others)
 
 
 def _uses(node: ast.AST, names: set[str]) -> bool:

@@ -7,7 +7,11 @@ from typing import TYPE_CHECKING
 from plimsoll.recordings.causes.autocast_cache import autocast_cache
 from plimsoll.recordings.causes.cause import LEAST_SHARE
 from plimsoll.recordings.causes.growing_cache import growing_cache
-from plimsoll.recordings.causes.kept_over_passes import kept_over_passes
+from plimsoll.recordings.causes.kept_over_passes import (
+    NO_GRAD,
+    keeps_graph,
+    kept_over_passes,
+)
 from plimsoll.recordings.causes.loaded_checkpoint import loaded_checkpoint
 from plimsoll.recordings.causes.logits import logits
 from plimsoll.recordings.causes.math_attention import math_attention
@@ -18,6 +22,7 @@ from plimsoll.recordings.causes.streams import idle_streams, waiting_frees
 from plimsoll.recordings.causes.unused_activations import unused_activations
 from plimsoll.recordings.causes.varied_sizes import varied_sizes
 from plimsoll.recordings.causes.whole_model_checkpoint import whole_model_checkpoint
+from plimsoll.recordings.causes.wording import is_within
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,8 +54,8 @@ def find_causes(facts: Facts, guarded: Guard) -> list[Cause]:
     """Finds all causes; the one that best explains the program's memory comes first.
 
     If blocks never took half of the reserved memory, the causes in `_OF_THE_ALLOCATOR` come first.
-    Otherwise causes whose memory grows come first, then the cause with the most memory. Causes
-    about host memory come last.
+    Otherwise needless memory comes first, as `Cause.is_needless` defines it, and then what holds
+    the most memory at the peak. Causes about host memory come last.
 
     Args:
         facts: The facts of one device.
@@ -69,21 +74,41 @@ def find_causes(facts: Facts, guarded: Guard) -> list[Cause]:
             for cause in found
             if cause.name != "kept_over_passes" or 2 * cache.bytes < cause.bytes
         ]
+    found = _without_repeats(found)
     least = LEAST_SHARE * facts.reserved.bytes
-    kept = [cause for cause in found if cause.on_host or cause.bytes >= least]
+    # Memory that grows is small in a short run, so it counts however little it is.
+    kept = [cause for cause in found if cause.on_host or cause.growth_bytes or cause.bytes >= least]
     if facts.failed and any(cause.growth_bytes for cause in kept):
         # If memory grows, other settings of the allocator would only delay the failure a little.
         kept = [cause for cause in kept if cause.name not in _OF_THE_ALLOCATOR]
     mostly_excess = 2 * facts.reserved.excess_bytes > facts.reserved.bytes
-    return sorted(kept, key=lambda cause: _rank(cause, mostly_excess=mostly_excess))
+    peak = facts.allocated_bytes
+    return sorted(kept, key=lambda cause: _rank(cause, peak, mostly_excess=mostly_excess))
 
 
-def _rank(cause: Cause, *, mostly_excess: bool) -> tuple[bool, bool, bool, bool, int]:
+def _without_repeats(causes: list[Cause]) -> list[Cause]:
+    """Leaves out `unused_activations` or `kept_over_passes` if both are about the same graphs.
+
+    The growth of these graphs explains them better, unless it is less than half of them.
+    """
+    unused = next((one for one in causes if one.name == "unused_activations"), None)
+    grows = next((one for one in causes if one.name == "kept_over_passes"), None)
+    if unused is None or grows is None or not keeps_graph(grows):
+        return causes
+    if not is_within(grows.line, unused.line):
+        return causes
+    is_better = 2 * grows.bytes >= unused.bytes or grows.patch != NO_GRAD
+    return [one for one in causes if one is not (unused if is_better else grows)]
+
+
+def _rank(
+    cause: Cause, peak_bytes: int, *, mostly_excess: bool
+) -> tuple[bool, bool, bool, bool, int]:
     of_allocator = cause.name in _OF_THE_ALLOCATOR
     return (
         cause.on_host,
         of_allocator != mostly_excess,
-        not cause.growth_bytes,
+        not cause.is_needless(peak_bytes),
         cause.name != "data_parallel",  # False sorts first: this cause says why cards differ
         -cause.bytes,
     )

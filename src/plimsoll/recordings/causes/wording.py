@@ -15,15 +15,36 @@ if TYPE_CHECKING:
     from plimsoll.recordings.causes.cause import Cause
 
 
-_PLACE = re.compile(r"(.+:\d+) \S+")
+_RANGE = re.compile(r"(.+):(\d+)(?:-(\d+))? \S+")
+_PLACE = re.compile(r"(.+:\d+(?:-\d+)?) \S+")
 
 
 def subject(line: str | None) -> str:
-    """Returns "file:line" of a source line as the subject of a sentence, or "the program"."""
+    """Returns "file:line" of a source line, or of a range of lines, as the subject of a sentence.
+
+    Returns "the program" for None.
+    """
     if line is None:
         return "the program"
     found = _PLACE.fullmatch(line)
     return line if found is None else found[1]
+
+
+def first_and_last(line: str | None) -> tuple[str, int, int] | None:
+    """Returns the file, the first and the last line number of a source line or a range of lines.
+
+    Returns None if `line` names no line.
+    """
+    found = _RANGE.fullmatch(line or "")
+    return None if found is None else (found[1], int(found[2]), int(found[3] or found[2]))
+
+
+def is_within(line: str | None, lines: str | None) -> bool:
+    """Returns whether a source line is, or lies in, a range of lines of the same file."""
+    own, whole = first_and_last(line), first_and_last(lines)
+    if own is None or whole is None:
+        return line == lines
+    return own[0] == whole[0] and whole[1] <= own[1] and own[2] <= whole[2]
 
 
 def mostly_at(line: str | None, inner: str | None) -> str:
@@ -39,10 +60,15 @@ def mostly_at(line: str | None, inner: str | None) -> str:
     return "" if inner is None or where == subject(line) else f", mostly at {where},"
 
 
-def why(cause: Cause) -> str:
-    """Returns one line with the cause, the advice, and what the advice saved in a trial."""
+def why(cause: Cause, begin: str = "Why") -> str:
+    """Returns one line with the cause, the advice, and what the advice saved in a trial.
+
+    Args:
+        cause: The cause.
+        begin: The word that begins the line.
+    """
     if not cause.change:
-        return f"Why: {cause.sentence}."
+        return f"{begin}: {cause.sentence}."
     if cause.why_not:
         advice = f"Tried, without success: {cause.change} ({cause.why_not})"
     elif cause.serves_failed_requests:
@@ -59,7 +85,13 @@ def why(cause: Cause) -> str:
         least = "at least " if cause.growth_bytes else ""
         saves = f"saves {least}{format_size(cause.saves_bytes)}"
         advice = f"What helps: {cause.change} ({saves}, tried)"
-    return f"Why: {cause.sentence}. {advice}."
+    return f"{begin}: {cause.sentence}. {advice}."
+
+
+def also(cause: Cause) -> str:
+    """Returns one line with a cause of growth besides the main cause, and the changed statement."""
+    patch = f" Change: {cause.patch}" if cause.patch else ""
+    return f"{why(cause, 'Also')}{patch}"
 
 
 def most_held(by_category: Mapping[str, int], lines: Sequence[LineShare]) -> str | None:

@@ -102,6 +102,17 @@ class TorchEvents:
             ],
         }
 
+    def limits(self) -> dict[int, int | None]:
+        """See `EventSource.limits`."""
+        cuda = self._torch.cuda
+        return {
+            device: _limit(
+                cuda.get_per_process_memory_fraction(device),
+                cuda.get_device_properties(device).total_memory,
+            )
+            for device in range(cuda.device_count())
+        }
+
     def frames(self, stack: int) -> list[Frame]:
         """See `EventSource.frames`.
 
@@ -115,6 +126,11 @@ class TorchEvents:
     def when_torch_is_there(self, action: Callable[[], None]) -> None:
         """See `EventSource.when_torch_is_there`."""
         action()
+
+
+def _limit(fraction: float, total_bytes: int) -> int | None:
+    """Returns the limit in bytes; PyTorch derives the fraction from it, so the product is exact."""
+    return None if fraction >= 1 else round(fraction * total_bytes)
 
 
 def _warn_of_history(what: str) -> None:

@@ -23,6 +23,7 @@ class Chip:
     lanes: int
     multiplies_by_warp_groups: bool
     has_measured_times: bool
+    network_gbit_per_s: int
 
 
 def nearest_row(table: Path, capability: tuple[int, int]) -> dict[str, int]:
@@ -44,4 +45,6 @@ def nearest_row(table: Path, capability: tuple[int, int]) -> dict[str, int]:
 def chip_of(capability: tuple[int, int]) -> Chip:
     """Returns the properties of chips of a compute capability, from the table's `nearest_row`."""
     row = nearest_row(_TABLE, capability)
-    return Chip(row["lanes"], bool(row["warp_groups"]), bool(row["measured"]))
+    return Chip(
+        row["lanes"], bool(row["warp_groups"]), bool(row["measured"]), row["network_gbit_per_s"]
+    )

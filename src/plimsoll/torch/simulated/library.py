@@ -97,7 +97,10 @@ class DeviceProperties(ctypes.Structure):
     ]
 
 
-_CLOCK_TIMES = ("ends_ns", "compute_ends_ns", "busy_ns", "compute_ns", "host_ns")
+_CLOCK_TIMES = (
+    *("ends_ns", "compute_ends_ns", "no_copies_ends_ns"),
+    *("busy_ns", "compute_ns", "no_copies_ns", "collective_ns", "network_ns", "host_ns"),
+)
 
 
 class Clock(ctypes.Structure):

@@ -13,6 +13,7 @@ from plimsoll.torch.simulated.compiled.without_triton import compile_without_tri
 from plimsoll.torch.simulated.legacy_types import add_legacy_types
 from plimsoll.torch.simulated.libraries.loading import watch_loading
 from plimsoll.torch.simulated.library import READS_WITHOUT_CONTENTS
+from plimsoll.torch.simulated.line_search import let_search_go_on
 from plimsoll.torch.simulated.pluggable import load_own_allocators
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ def patch(torch: ModuleType, simulation: Simulation) -> None:
     _note_host_reads(torch)
     _patch_autograd(torch, simulation)
     watch_loading(torch, simulation)
+    let_search_go_on(torch)
     load_own_allocators(torch.cuda.memory)
     add_legacy_types(torch)
 

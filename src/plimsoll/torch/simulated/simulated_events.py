@@ -51,6 +51,11 @@ class SimulatedEvents:
             "gpus": [card_entry(device, card.name, card.total_bytes) for device, card in cards]
         }
 
+    def limits(self) -> dict[int, int | None]:
+        """See `EventSource.limits`."""
+        allocators = enumerate(self._simulation.allocators)
+        return {device: allocator.limit_bytes for device, allocator in allocators}
+
     def frames(self, stack: int) -> list[Frame]:
         """See `EventSource.frames`; `stack` is the number of a request's call site."""
         return self._stacks[stack]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -74,6 +75,8 @@ class Simulation:
         groups: The ranks of each process group that was made, also of groups without this rank.
         groups_with_sends: The ranks of each group in which this rank sent a message to one other
             rank, or received one.
+        contexts_of_threads: The GPUs whose context another thread than the main one made, although
+            the process already had a context on another GPU.
         loaded: For each GPU, the parts of its CUDA context that the process has loaded (names from
             CONTEXT_PARTS). A part that was loaded twice is listed twice.
         communicators: NCCL's communicators, and their memory.
@@ -114,6 +117,7 @@ class Simulation:
         self.give_up: Callable[[str], None] = lambda _: None
         self._card_file: Callable[[int], str] | None = None
         self.contexts: set[int] = set()
+        self.contexts_of_threads: set[int] = set()
         self.loaded: list[list[str]] = [[] for _ in profiles]
         self.is_caching_forbidden = False
         self.keeps_history = False
@@ -436,6 +440,8 @@ class Simulation:
         except OutOfMemoryError as error:  # other processes use up the card's memory
             self._begin_use()
             raise sys.modules["torch"].OutOfMemoryError(str(error)) from None
+        if self.contexts and threading.current_thread() is not threading.main_thread():
+            self.contexts_of_threads.add(device)
         self.contexts.add(device)
         self._begin_use()
 

@@ -22,6 +22,7 @@ from plimsoll.torch.simulated.libraries.modules import library_modules
 from plimsoll.torch.simulated.nvidia_smi import answer_nvidia_smi
 from plimsoll.torch.simulated.opened_libraries import answer_by_ctypes
 from plimsoll.torch.simulated.preloaded import use_preloaded_allocation
+from plimsoll.torch.simulated.ranks.checkpoints import accept_missing_parts
 from plimsoll.torch.simulated.ranks.process_groups import ProcessGroups
 
 if TYPE_CHECKING:
@@ -103,6 +104,7 @@ def start(simulation: Simulation, after_import: Callable[[ModuleType], None] | N
                 **library_modules(simulation),
                 "torch._C": load_c,
                 "torch._meta_registrations": patches.keep_native_shape_functions,
+                "torch.distributed.checkpoint.default_planner": accept_missing_parts,
                 "torch.distributed.distributed_c10d": groups.load,
                 "torch.nn.attention.flex_attention": add_fused_attention,
                 "torch.utils.data._utils.collate": patches.stack_virtual_batches,

@@ -55,7 +55,11 @@ class Surveyor:
     """Notes the parts of the program that could be changed."""
 
     def __init__(
-        self, simulation: Simulation, labels: BlockLabels | None, room: int | None
+        self,
+        simulation: Simulation,
+        labels: BlockLabels | None,
+        room: int | None,
+        varied: str | None = None,
     ) -> None:
         self._simulation = simulation
         self._labels = labels
@@ -63,7 +67,7 @@ class Surveyor:
         self._process = os.getpid()
         watchers = simulation.watchers
         self._guarded = watchers.guarded
-        self._arguments = Arguments(watchers)
+        self._arguments = Arguments(watchers, varied)
         self._batches = Batches(watchers)
         self._optimizers = Optimizers(watchers)
         self._losses = Losses(watchers)

@@ -13,6 +13,7 @@ from plimsoll.prediction.fitting.script_text import CannotChangeError
 from plimsoll.recordings.analysis.lines import short_path
 from plimsoll.recordings.causes.kept_over_passes import NO_GRAD, keeps_graph
 from plimsoll.recordings.causes.kept_values import BACKWARD_INSIDE
+from plimsoll.recordings.causes.wording import first_and_last
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -59,10 +60,15 @@ def line_of(cause: Cause) -> int:
     Raises:
         CannotChangeError: If the cause has no line.
     """
-    place = (cause.line or "").rpartition(" ")[0].rpartition(":")[2]
-    if not place.isdecimal():
+    return _lines_of(cause)[0]
+
+
+def _lines_of(cause: Cause) -> tuple[int, int]:
+    """Returns the first and the last of a cause's lines, in the unchanged script."""
+    found = first_and_last(cause.line)
+    if found is None:
         raise CannotChangeError("no line of the script is known for it")
-    return int(place)
+    return found[1:]
 
 
 def _statement(cause: Cause, script: ScriptText) -> ast.stmt:
@@ -71,8 +77,17 @@ def _statement(cause: Cause, script: ScriptText) -> ast.stmt:
 
 
 def _without_grad(cause: Cause, script: ScriptText) -> ScriptText:
-    statement = _statement(cause, script)
-    return script.wrap(statement, statement, "with torch.no_grad():").importing("torch")
+    if cause.patch != NO_GRAD:
+        raise CannotChangeError("training runs every line that keeps the graph")
+    first, last = map(script.now, _lines_of(cause))
+    around, behind = script.statements(first), script.statements(last)
+    # The outermost pair of different statements, or else the same innermost statement twice.
+    block, begin = around[-1]
+    end = begin
+    for (block, begin), (other, end) in zip(around, behind, strict=False):
+        if block is other and begin != end:
+            break
+    return script.wrap(block[begin], block[end], NO_GRAD).importing("torch")
 
 
 def _onto_the_host(cause: Cause, script: ScriptText) -> ScriptText:
@@ -86,6 +101,8 @@ def _onto_the_host(cause: Cause, script: ScriptText) -> ScriptText:
 def _onto_own_card(cause: Cause, script: ScriptText) -> ScriptText:
     if cause.patch.startswith("torch.load"):
         return _onto_the_host(cause, script)
+    if not cause.patch:
+        raise CannotChangeError("a thread chooses the card")
     return script.at_top(["", cause.patch]).importing("os", "torch")
 
 

@@ -61,7 +61,7 @@ class Communicators:
         places = [int(each) for each in key.split(":")] if ":" in key else None
         if made is None:
             of = range(len(members)) if places is None else places
-            nodes = tuple(_node(members[place]) for place in of)
+            nodes = tuple(machine_of(members[place]) for place in of)
             made = Communicator(
                 self._cards[device], nodes, list(of).index(rank), Settings.of_environment()
             )
@@ -138,7 +138,7 @@ def _middle(size: Bytes) -> int:
     return (size.low + size.high) // 2
 
 
-def _node(rank: int) -> int:
+def machine_of(rank: int) -> int:
     """Returns the number of a rank's machine; all machines run as many ranks as this one."""
     local = int(os.environ.get("LOCAL_WORLD_SIZE", "0"))
     return rank // local if local > 0 else 0

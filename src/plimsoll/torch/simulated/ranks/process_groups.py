@@ -20,6 +20,7 @@ from plimsoll.torch.building.versions import follows
 from plimsoll.torch.simulated.cuda_collectives import NCCL_VERSION, NcclOptions, add_nccl
 from plimsoll.torch.simulated.program_frames import where
 from plimsoll.torch.simulated.ranks.backend_methods import name_methods
+from plimsoll.torch.simulated.ranks.communicators import machine_of
 from plimsoll.torch.simulated.ranks.exchange import Exchange, Group
 from plimsoll.torch.simulated.ranks.pretended import running_ranks
 from plimsoll.torch.simulated.ranks.symmetric_memory import add_symmetric_memory
@@ -141,6 +142,7 @@ class ProcessGroups:
             holder.boxed(),
             name,
             self._exchange.add(group),
+            [machine_of(member) for member in members],
             bool(getattr(options, "is_high_priority_stream", False)),
             self._is_successor(),
         )

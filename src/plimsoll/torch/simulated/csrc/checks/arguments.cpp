@@ -19,44 +19,34 @@ namespace {
 constexpr const char* kTwoDevices =
     "Expected all tensors to be on the same device, but found at least two devices, ";
 
+// Returns whether a kernel takes a tensor whatever its device is. It takes numbers on the host, but
+// does not write its results to one. `fill_` takes both tensors anywhere.
+bool may_be_anywhere(const Call& call, std::size_t argument, const at::Tensor& tensor) {
+  const OperationInfo& info = call.info();
+  const bool is_result = info.is_written[argument] && info.plain_name != "fill_";
+  return !tensor.defined() || (tensor.is_cpu() && tensor.dim() == 0 && !is_result);
+}
+
 void check_devices(const Call& call) {
+  // If the operation uses TensorIterator, TensorIterator raises the error (TORCH_CHECK).
+  // Otherwise, PyTorch's generated wrapper raises the error.
+  const bool by_iterator = call.info().is_pointwise || call.info().has(kByIterator);
   std::optional<c10::Device> common;
   const auto& schema_arguments = call.op().schema().arguments();
   for (std::size_t i = 0; i < call.argument_count(); ++i) {
     for_tensors(call.argument(i), [&](const at::Tensor& tensor) {
-      if (!tensor.defined() || (tensor.is_cpu() && tensor.dim() == 0)) return;
+      if (may_be_anywhere(call, i, tensor)) return;
       if (!common) {
         common = tensor.device();
       } else if (*common != tensor.device()) {
-        // If the operation uses TensorIterator, TensorIterator raises the error (TORCH_CHECK).
-        // Otherwise, PyTorch's generated wrapper raises the error.
-        TORCH_CHECK(!call.info().is_pointwise && !call.info().has(kByIterator), kTwoDevices,
-                    *common, " and ", tensor.device(), "!");
+        const bool is_host_first = common->is_cpu();
+        TORCH_CHECK(!by_iterator, kTwoDevices, is_host_first ? tensor.device() : *common, " and ",
+                    is_host_first ? *common : tensor.device(), "!");
         const std::string method = "wrapper_CUDA_" + call.info().plain_name;
         c10::impl::common_device_check_failure(*common, tensor, method.c_str(),
                                                schema_arguments[i].name().c_str());
       }
     });
-  }
-}
-
-// Checks the devices of an operation on lists, which computes with the first elements of all lists,
-// then with the second ones, and so on. A number on the host goes with tensors on any device,
-// unless the operation writes to it.
-void check_devices_by_element(const Call& call) {
-  if (call.info().plain_name.starts_with("_foreach_copy")) return;
-  const std::size_t count = call.tensors(0).size();
-  std::vector<std::optional<c10::Device>> common(count);
-  for (std::size_t i = 0; i < call.argument_count(); ++i) {
-    if (!call.argument(i).isTensorList()) continue;
-    const std::vector<at::Tensor> list = call.tensors(i);
-    for (std::size_t place = 0; place < std::min(count, list.size()); ++place) {
-      const at::Tensor& tensor = list[place];
-      if (tensor.is_cpu() && tensor.dim() == 0 && !call.info().is_written[i]) continue;
-      if (!common[place]) common[place] = tensor.device();
-      TORCH_CHECK(*common[place] == tensor.device(), kTwoDevices, *common[place], " and ",
-                  tensor.device(), "!");
-    }
   }
 }
 
@@ -81,7 +71,6 @@ void check_arguments(Call& call) {
   }
   if (info.has(kTakesIndices)) check_indices(call);
   if (!info.has(kMixesDevices)) check_devices(call);
-  if (info.has(kOnLists)) check_devices_by_element(call);
   check_types(call);
   check_overlap(call);
 }

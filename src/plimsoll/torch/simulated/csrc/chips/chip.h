@@ -9,9 +9,10 @@ namespace plimsoll::simulated {
 
 // A row of data/chips.csv; the file explains its columns.
 struct Chip {
-  std::int64_t major, minor, lanes, tensor_cores, double_rate, link_bytes_per_ns, warp_groups,
-      measured, has_bfloat16, flash, wide_flash_gradients, aligned_halves, aligned_floats,
-      cudnn_width, cudnn_wide_keys, cudnn_first_since, large_workspace_since, grouped_products;
+  std::int64_t major, minor, lanes, tensor_cores, double_rate, link_bytes_per_ns,
+      network_gbit_per_s, warp_groups, measured, has_bfloat16, flash, wide_flash_gradients,
+      aligned_halves, aligned_floats, cudnn_width, cudnn_wide_keys, cudnn_first_since,
+      large_workspace_since, grouped_products;
 };
 
 // Returns the row for a device's chip. If the table lacks the chip, the nearest row is returned,

@@ -29,14 +29,15 @@ class HostTimer final : public c10d::Timer {
 // plimsoll::add_backend: makes a backend and adds it to a process group; Python then gets it from
 // the group. Python itself cannot construct a C++ class without a binding.
 void add_backend(const c10::intrusive_ptr<c10d::ProcessGroup>& to, c10::string_view name,
-                 std::int64_t number, bool has_high_priority, bool is_successor) {
+                 std::int64_t number, at::IntArrayRef machines, bool has_high_priority,
+                 bool is_successor) {
   const bool is_nccl = name == "nccl";
   to->setBackend(
       is_nccl ? c10::DeviceType::CUDA : c10::DeviceType::CPU,
       is_nccl ? c10d::ProcessGroup::BackendType::NCCL : c10d::ProcessGroup::BackendType::GLOO,
       c10::make_intrusive<SimulatedGroup>(std::string(name), static_cast<std::uint64_t>(number),
-                                          to->getRank(), to->getSize(), has_high_priority,
-                                          is_successor));
+                                          to->getRank(), to->getSize(), machines.vec(),
+                                          has_high_priority, is_successor));
 }
 
 }  // namespace
@@ -47,7 +48,7 @@ void add_collectives(WrittenOut& kernels) {
       c10::REGISTRY_PREFERRED);
   own_operations().def(
       "add_backend(__torch__.torch.classes.c10d.ProcessGroup to, str name, int number, "
-      "bool has_high_priority, bool is_successor) -> ()",
+      "int[] machines, bool has_high_priority, bool is_successor) -> ()",
       TORCH_FN(add_backend));
 }
 

@@ -29,12 +29,9 @@ using OfRanks = std::vector<std::vector<Given>>;
 // The interval at which NCCL's watchdog looks for finished collectives
 // (kWatchdogThreadSleepMillis).
 constexpr double kWatchdogNs = 100e6;
-// The time that the host needs for a collective. Estimated, not measured.
-constexpr double kCollectiveHostNs = 40000;
-// The GPU's time for a collective before any bytes move. Estimated, not measured.
-constexpr double kCollectiveNs = 15000;
-// NVLink moves this many bytes a nanosecond from one H200 to another. Estimated, not measured.
-constexpr double kLinkBytesPerNs = 350;
+// The host's time for a collective beside that for its events. A host with H200s took 50 to 90 us
+// for both (benchmarks/collectives.py).
+constexpr double kCollectiveHostNs = 10000;
 // A stream that no program uses. Nothing is ever queued on it, so the time at which it is done is
 // the host's current time.
 constexpr std::uint64_t kHostClock = std::numeric_limits<std::uint64_t>::max() - 7;
@@ -175,6 +172,11 @@ void require_one_a_rank(const char* what, const std::vector<Tensor>& parts, int 
                     " ranks");
 }
 
+std::int64_t count_different(std::vector<std::int64_t> numbers) {
+  std::sort(numbers.begin(), numbers.end());
+  return std::unique(numbers.begin(), numbers.end()) - numbers.begin();
+}
+
 bool have_equal_sizes(const std::vector<Tensor>& tensors) {
   return std::all_of(tensors.begin(), tensors.end(),
                      [&](const Tensor& one) { return one.sizes() == tensors[0].sizes(); });
@@ -183,12 +185,15 @@ bool have_equal_sizes(const std::vector<Tensor>& tensors) {
 }  // namespace
 
 SimulatedGroup::SimulatedGroup(std::string name, std::uint64_t number, int rank, int size,
-                               bool has_high_priority, bool is_successor)
+                               std::vector<std::int64_t> machines, bool has_high_priority,
+                               bool is_successor)
     : Backend(rank, size),
       name_(std::move(name)),
       is_nccl_(name_ == "nccl"),
       is_successor_(is_nccl_ && is_successor),
       number_(number),
+      machines_(std::move(machines)),
+      shape_{size, count_different(machines_)},
       has_high_priority_(has_high_priority),
       options_(c10::make_intrusive<Options>(name_)),
       watched_since_ns_(host_time(runtime().current_device())) {
@@ -208,7 +213,7 @@ Collective SimulatedGroup::make(const char* what, std::string agreed, Tensors in
   made.meeting.what = what;
   made.meeting.agreed = std::move(agreed);
   made.gives = inputs;
-  made.moved_bytes = std::max(bytes_of(inputs), bytes_of(outputs));
+  made.bytes = std::max(bytes_of(inputs), bytes_of(outputs));
   made.inputs = std::move(inputs);
   made.outputs = std::move(outputs);
   return made;
@@ -231,14 +236,29 @@ std::string SimulatedGroup::peers(bool sends, bool receives, bool with_itself) c
   return "to " + (sends ? all : "") + " from " + (receives ? all : "");
 }
 
-void SimulatedGroup::launch(double bytes, const c10::Stream& stream,
+SimulatedGroup::Transfer SimulatedGroup::transfer_of(const Collective& collective,
+                                                     c10::DeviceIndex device) const {
+  const GroupShape shape = collective.among.value_or(shape_);
+  return {collective_ns(collective.traffic, collective.bytes, shape,
+                        runtime().device(device).properties),
+          shape.machines > 1};
+}
+
+// Adds a call to those that NCCL runs together. It sends and receives at the same time.
+void SimulatedGroup::coalesce(const Transfer& transfer, OpType type) {
+  double& sum = type == OpType::RECV ? coalesced_received_ns_ : coalesced_sent_ns_;
+  sum += transfer.ns;
+  coalesced_crosses_network_ |= transfer.crosses_network;
+}
+
+void SimulatedGroup::launch(const Transfer& transfer, const c10::Stream& stream,
                             const std::shared_ptr<Shelf>& shelf) {
   Runtime& state = runtime();
   const c10::DeviceIndex index = stream.device_index();
   const c10::StreamId before = state.current_stream(index);
   state.set_stream(index, stream.id());
-  const double time = getSize() == 1 ? 0 : kCollectiveNs + bytes / kLinkBytesPerNs;
-  state.launch(index, plimsoll::simulated::Work::compute, time);
+  using plimsoll::simulated::Work;
+  state.launch(index, transfer.crosses_network ? Work::network : Work::collective, transfer.ns);
   state.set_stream(index, before);
   if (shelf == nullptr) return;
   const double ends =
@@ -309,7 +329,7 @@ SimulatedGroup::WorkPtr SimulatedGroup::run(Collective collective, OpType type, 
     ready.record(current);
     ready.block(stream);
   }
-  const double bytes = collective.moved_bytes;
+  const Transfer transfer = transfer_of(collective, device.index());
   const Tensors inputs = collective.inputs;
   Tensors outputs = collective.outputs;
   Tensors held = inputs;
@@ -328,7 +348,7 @@ SimulatedGroup::WorkPtr SimulatedGroup::run(Collective collective, OpType type, 
       }
       coalesced_stream_ = stream;
     }
-    launch(bytes, stream, nullptr);
+    coalesce(transfer, type);
     return c10::make_intrusive<SimulatedWork>(
         getRank(), type, std::vector<std::shared_ptr<Pending>>{pending}, outputs, device);
   }
@@ -337,7 +357,7 @@ SimulatedGroup::WorkPtr SimulatedGroup::run(Collective collective, OpType type, 
   if (is_successor_) work->let_go_with_future();
   if (stream != current) work->shelf()->stash(is_successor_ ? inputs : held);
   let_go(device.index());
-  launch(bytes, stream, stream == current ? nullptr : work->shelf());
+  launch(transfer, stream, stream == current ? nullptr : work->shelf());
   work->record_end(stream);
   if (!is_async) work->finish_all();
   return work;
@@ -348,6 +368,8 @@ void SimulatedGroup::startCoalescing() {
   coalesced_.clear();
   coalesced_tensors_.clear();
   coalesced_outputs_.clear();
+  coalesced_sent_ns_ = coalesced_received_ns_ = 0;
+  coalesced_crosses_network_ = false;
   coalesced_stream_.reset();
 }
 
@@ -363,7 +385,8 @@ SimulatedGroup::WorkPtr SimulatedGroup::endCoalescing() {
   const bool is_apart = stream != guard.getStream(device);
   if (is_apart) work->shelf()->stash(std::exchange(coalesced_tensors_, {}));
   let_go(device.index());
-  launch(0, stream, is_apart ? work->shelf() : nullptr);
+  launch({std::max(coalesced_sent_ns_, coalesced_received_ns_), coalesced_crosses_network_}, stream,
+         is_apart ? work->shelf() : nullptr);
   work->record_end(stream);
   coalesced_stream_.reset();
   if (!is_coalesced_async_) work->finish_all();
@@ -375,6 +398,7 @@ SimulatedGroup::WorkPtr SimulatedGroup::broadcast(Tensors& tensors,
   const auto root = static_cast<std::size_t>(options.rootRank);
   Collective made = make("broadcast", count_of(tensors[0]) + " from rank " + std::to_string(root),
                          tensors, tensors);
+  made.traffic = Traffic::passed_on;
   const bool is_root = options.rootRank == getRank();
   if (!is_root) made.gives.clear();
   made.take = [tensor = tensors[0], root](const OfRanks& ranks, std::uint64_t series) {
@@ -389,7 +413,7 @@ SimulatedGroup::WorkPtr SimulatedGroup::allreduce(Tensors& tensors,
                                                   const c10d::AllreduceOptions& options) {
   Collective made =
       make("all_reduce", counts_of(tensors) + ", " + name_of(options.reduceOp), tensors, tensors);
-  made.moved_bytes *= 2;
+  made.traffic = Traffic::reduced;
   const c10d::ReduceOp::RedOpType how = options.reduceOp;
   made.take = [tensors, how](const OfRanks& ranks, std::uint64_t series) {
     for (std::size_t i = 0; i < tensors.size(); ++i) {
@@ -410,6 +434,7 @@ SimulatedGroup::WorkPtr SimulatedGroup::reduce(Tensors& tensors,
                          count_of(tensors[0]) + ", " + name_of(options.reduceOp) + " to rank " +
                              std::to_string(options.rootRank),
                          tensors, tensors);
+  made.traffic = Traffic::passed_on;
   if (options.rootRank == getRank()) {
     made.take = [tensor = tensors[0],
                  how = static_cast<c10d::ReduceOp::RedOpType>(options.reduceOp)](
@@ -437,6 +462,7 @@ SimulatedGroup::WorkPtr SimulatedGroup::allgather_into_tensor_coalesced(
                   bytes_of_parts(input.numel(), input, getSize()));
   }
   Collective made = make("all_gather_into_tensor", counts_of(inputs), inputs, outputs);
+  made.traffic = Traffic::collected;
   made.take = [outputs](const OfRanks& ranks, std::uint64_t series) {
     for (std::size_t i = 0; i < outputs.size(); ++i) {
       const std::vector<Given> given = of_place(ranks, i);
@@ -464,6 +490,7 @@ SimulatedGroup::WorkPtr SimulatedGroup::allgather(std::vector<Tensors>& outputs,
   require_one_a_rank("all_gather", parts, getSize(), /*may_be_longer=*/is_flat);
   Collective made =
       make("all_gather", is_even ? count_of(inputs[0]) : "uneven parts", inputs, parts);
+  made.traffic = Traffic::collected;
   made.take = [parts](const OfRanks& ranks, std::uint64_t series) {
     for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
       take(parts[rank], ranks[rank].at(0), series_of(series, rank));
@@ -538,6 +565,7 @@ SimulatedGroup::WorkPtr SimulatedGroup::reduce_scatter_tensor_coalesced(
   }
   Collective made =
       make("reduce_scatter_tensor", counts + name_of(options.reduceOp), inputs, outputs);
+  made.traffic = Traffic::collected;
   const c10d::ReduceOp::RedOpType how = options.reduceOp;
   const std::int64_t mine = getRank();
   made.take = [outputs, how, mine](const OfRanks& ranks, std::uint64_t series) {
@@ -566,6 +594,7 @@ SimulatedGroup::WorkPtr SimulatedGroup::reduce_scatter(Tensors& outputs,
   require_one_a_rank("reduce_scatter", parts, getSize(), /*may_be_longer=*/is_flat);
   Collective made =
       make("reduce_scatter", counts_of(parts) + ", " + name_of(options.reduceOp), parts, outputs);
+  made.traffic = Traffic::collected;
   const c10d::ReduceOp::RedOpType how = options.reduceOp;
   const auto mine = static_cast<std::size_t>(getRank());
   made.take = [output = outputs[0], how, mine](const OfRanks& ranks, std::uint64_t series) {
@@ -640,6 +669,14 @@ SimulatedGroup::WorkPtr SimulatedGroup::alltoall(Tensors& outputs, Tensors& inpu
   return run(std::move(made), OpType::ALLTOALL, options.asyncOp, peers(true, true));
 }
 
+GroupShape SimulatedGroup::with_peer(int peer) const {
+  if (peer == getRank()) return {};
+  const auto place = static_cast<std::size_t>(peer);
+  const auto mine = static_cast<std::size_t>(getRank());
+  const bool is_known = peer >= 0 && place < machines_.size() && mine < machines_.size();
+  return {2, is_known && machines_[place] != machines_[mine] ? 2 : 1};
+}
+
 std::string SimulatedGroup::key_of_pair(int peer, c10::Device device) const {
   const bool has_own = !is_coalescing_ && !is_successor_ && !getBoundDeviceId();
   if (!has_own) return std::to_string(device.index());
@@ -668,10 +705,14 @@ SimulatedGroup::WorkPtr SimulatedGroup::point_to_point(Collective collective, Op
   c10::Event ready(c10::DeviceType::CUDA);
   ready.record(guard.getStream(device));
   ready.block(stream);
-  const double bytes = collective.moved_bytes;
+  const Transfer transfer = transfer_of(collective, device.index());
   Tensors outputs = collective.outputs;
   auto pending = std::make_shared<Pending>(std::move(collective));
-  launch(bytes, stream, nullptr);
+  if (is_coalescing_) {
+    coalesce(transfer, type);
+  } else {
+    launch(transfer, stream, nullptr);
+  }
   guard.recordDataPtrOnStream(moved.storage().data_ptr(), stream);
   auto work = c10::make_intrusive<SimulatedWork>(
       getRank(), type, std::vector<std::shared_ptr<Pending>>{pending}, std::move(outputs), device);
@@ -688,14 +729,18 @@ SimulatedGroup::WorkPtr SimulatedGroup::point_to_point(Collective collective, Op
 
 SimulatedGroup::WorkPtr SimulatedGroup::send(Tensors& tensors, int to, int tag) {
   Collective made = make("send", count_of(tensors[0]), tensors, {});
+  made.traffic = Traffic::sent;
   made.meeting.to = to;
+  made.among = with_peer(to);
   made.meeting.tag = is_nccl_ ? 0 : tag;
   return point_to_point(std::move(made), OpType::SEND, to);
 }
 
 SimulatedGroup::WorkPtr SimulatedGroup::recv(Tensors& tensors, int from, int tag) {
   Collective made = make("recv", count_of(tensors[0]), {}, tensors);
+  made.traffic = Traffic::sent;
   made.meeting.from = from;
+  made.among = with_peer(from);
   made.meeting.tag = is_nccl_ ? 0 : tag;
   made.take = [tensor = tensors[0]](const OfRanks& ranks, std::uint64_t series) {
     if (!ranks.empty()) take(tensor, ranks[0].at(0), series);

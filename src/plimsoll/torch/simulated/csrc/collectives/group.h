@@ -24,9 +24,10 @@ class SimulatedGroup final : public c10d::Backend {
   using Tensors = std::vector<at::Tensor>;
   using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
-  // `number` identifies the group in exchanges with other ranks.
-  SimulatedGroup(std::string name, std::uint64_t number, int rank, int size, bool has_high_priority,
-                 bool is_successor);
+  // `number` identifies the group in exchanges with other ranks. `machines` has the number of each
+  // rank's machine.
+  SimulatedGroup(std::string name, std::uint64_t number, int rank, int size,
+                 std::vector<std::int64_t> machines, bool has_high_priority, bool is_successor);
   ~SimulatedGroup() override;
 
   const std::string getBackendName() const override { return name_; }
@@ -85,6 +86,12 @@ class SimulatedGroup final : public c10d::Backend {
     double ends_ns;
   };
 
+  // The GPU's time for a collective, and whether its bytes travel from machine to machine.
+  struct Transfer {
+    double ns = 0;
+    bool crosses_network = false;
+  };
+
   // Runs a collective. `pattern` names the connections that NCCL makes for the collective: "ring",
   // or the ranks to which this rank sends and from which it receives.
   WorkPtr run(Collective collective, c10d::OpType type, bool is_async,
@@ -94,9 +101,13 @@ class SimulatedGroup final : public c10d::Backend {
   [[nodiscard]] Collective make(const char* what, std::string agreed, Tensors inputs,
                                 Tensors outputs) const;
   c10::Stream stream_of(const std::string& key, c10::Device device);
-  // Queues the transfer of `bytes`. The watchdog may release the shelf's tensors once the transfer
-  // is done.
-  void launch(double bytes, const c10::Stream& stream, const std::shared_ptr<Shelf>& shelf);
+  [[nodiscard]] Transfer transfer_of(const Collective& collective, c10::DeviceIndex device) const;
+  void coalesce(const Transfer& transfer, c10d::OpType type);
+  // Queues a transfer. The watchdog may release the shelf's tensors once the transfer is done.
+  void launch(const Transfer& transfer, const c10::Stream& stream,
+              const std::shared_ptr<Shelf>& shelf);
+  // Returns the shape of the group that this rank and `peer` form.
+  [[nodiscard]] GroupShape with_peer(int peer) const;
   // Releases the tensors of all collectives that the watchdog has seen complete by now.
   void let_go(c10::DeviceIndex device);
   // Returns the key of the communicator for sends between this rank and `peer`. The two ranks have
@@ -110,6 +121,8 @@ class SimulatedGroup final : public c10d::Backend {
   bool is_nccl_;
   bool is_successor_;  // whether the group follows the rules of ProcessGroupNCCL's successor
   std::uint64_t number_;
+  std::vector<std::int64_t> machines_;
+  GroupShape shape_;
   bool has_high_priority_;
   c10::intrusive_ptr<Options> options_;
   std::uint64_t sequence_ = 0;
@@ -121,6 +134,8 @@ class SimulatedGroup final : public c10d::Backend {
   // The state between startCoalescing and endCoalescing.
   bool is_coalescing_ = false;
   bool is_coalesced_async_ = false;
+  bool coalesced_crosses_network_ = false;
+  double coalesced_sent_ns_ = 0, coalesced_received_ns_ = 0;
   std::vector<std::shared_ptr<Pending>> coalesced_;
   Tensors coalesced_tensors_;
   Tensors coalesced_outputs_;

@@ -3,6 +3,7 @@
 #include <ATen/core/ivalue.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "device/memory.h"
@@ -29,9 +30,15 @@ bool Shelf::is_empty() const {
 std::uint64_t Shelf::own_bytes() const {
   const std::lock_guard lock(mutex_);
   std::uint64_t bytes = 0;
-  for (const at::Tensor& tensor : tensors_) {
-    const bool is_own = tensor.defined() && tensor.storage().use_count() == 1;
-    if (is_own) bytes += tensor.storage().nbytes();
+  for (auto tensor = tensors_.begin(); tensor != tensors_.end(); ++tensor) {
+    const auto is_same = [&](const at::Tensor& other) { return other.is_same(*tensor); };
+    const bool is_counted = std::any_of(tensors_.begin(), tensor, is_same);
+    if (is_counted || !tensor->defined()) continue;
+    // The storage may have a further owner that lives no longer than the tensor. A view keeps its
+    // tensor alive, so no view is left if the tensor has no owner but this shelf.
+    const auto here = static_cast<std::size_t>(std::count_if(tensor, tensors_.end(), is_same));
+    const bool is_own = tensor->storage().use_count() == 1 || tensor->use_count() == here;
+    if (is_own) bytes += tensor->storage().nbytes();
   }
   return bytes;
 }

@@ -17,6 +17,7 @@
 #include "collectives/backends.h"
 #include "collectives/exchange.h"
 #include "collectives/given.h"
+#include "timing/timing.h"
 
 namespace plimsoll::simulated {
 
@@ -28,7 +29,10 @@ struct Collective {
   std::vector<at::Tensor> outputs;
   std::vector<at::Tensor> gives;  // the tensors that this rank contributes; usually `inputs`
   std::function<void(const std::vector<std::vector<Given>>&, std::uint64_t series)> take;
-  double moved_bytes = 0;  // bytes that go over this rank's slowest link
+  double bytes = 0;  // of the rank's inputs or its outputs, whichever have more
+  Traffic traffic = Traffic::exchanged;
+  // The ranks among which the bytes travel; all ranks of the group if not set.
+  std::optional<GroupShape> among;
 };
 
 // The tensors of a collective, whose memory must not be reused before the collective is done. Both

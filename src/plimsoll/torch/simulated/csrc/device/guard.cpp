@@ -159,6 +159,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   }
 
   bool queryStream(const Stream& stream) const override {
+    runtime().use(stream.device_index());
     const plimsoll_device_api& gpus = *runtime().gpus;
     return polling_of(stream).ask(stream.device_index(), [&] {
       std::uint64_t event = 0;
@@ -172,12 +173,14 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   void synchronizeStream(const Stream& stream) const override {
     runtime().refuse_after_failure();
     runtime().refuse_while_capturing(stream.device_index());
+    runtime().use(stream.device_index());
     runtime().gpus->synchronize_stream(gpu(stream.device_index()), queue(stream));
   }
   void synchronizeDevice(DeviceIndex index) const override {
     const DeviceIndex on = index < 0 ? runtime().current_device() : index;
     runtime().refuse_after_failure();
     runtime().refuse_while_capturing(on);
+    runtime().use(on);
     runtime().gpus->synchronize_device(gpu(on));
   }
   void recordDataPtrOnStream(const c10::DataPtr& pointer, const Stream& stream) const override {

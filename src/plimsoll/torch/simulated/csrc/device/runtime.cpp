@@ -85,7 +85,7 @@ void Runtime::launch(c10::DeviceIndex index, Work work, double ns) {
   if (is_over) return;
   refuse_after_failure();
   Device& on = devices[static_cast<std::size_t>(index)];
-  if (work == Work::compute) load(index, Library::kernels);
+  if (work != Work::transfer) load(index, Library::kernels);
   if (const std::uint64_t capture = on.capture; capture != 0) {
     const std::lock_guard lock(mutex_);
     CapturedWork& work = captured_work_[capture];
@@ -105,6 +105,9 @@ void Runtime::launch(c10::DeviceIndex index, Work work, double ns) {
   };
   note(on.clock.ends_ns, on.clock.busy_ns);
   if (work == Work::compute) note(on.clock.compute_ends_ns, on.clock.compute_ns);
+  if (work != Work::transfer) note(on.clock.no_copies_ends_ns, on.clock.no_copies_ns);
+  if (work == Work::collective || work == Work::network) on.clock.collective_ns += ns;
+  if (work == Work::network) on.clock.network_ns += ns;
   ++on.clock.kernels;
   if (!record_sites) return;
   if (on.stack_times.size() <= number) on.stack_times.resize(2 * std::size_t{number} + 1);

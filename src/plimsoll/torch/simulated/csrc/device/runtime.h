@@ -36,18 +36,24 @@ struct DeviceProperties {
   double copy_bytes_per_ns = 0;    // bus between host and device
 };
 
-// Sums up a device's work so far, in ns of the simulated clock. `ends_ns` and `compute_ends_ns` are
+// Sums up a device's work so far, in ns of the simulated clock. The fields with `ends` are
 // points in time, counted from the start of the simulation; the other fields in ns are durations.
 // Shared with Python.
 struct Clock {
-  double ends_ns = 0;          // when all queued work will be done
-  double compute_ends_ns = 0;  // like ends_ns, but ignores copies that enter or leave the device
-  double busy_ns = 0;          // the time during which the device had any work
-  double compute_ns = 0;       // like busy_ns, but ignores copies that enter or leave the device
-  double host_ns = 0;          // the time that the host took to queue the work
+  double ends_ns = 0;            // when all queued work will be done
+  double compute_ends_ns = 0;    // like ends_ns, but only of `compute`
+  double no_copies_ends_ns = 0;  // like ends_ns, but ignores `transfer`
+  double busy_ns = 0;            // the time during which the device had any work
+  double compute_ns = 0;         // the time during which it had `compute` work
+  double no_copies_ns = 0;       // the time during which it had other work than `transfer`
+  double collective_ns = 0;      // the times of all collectives
+  double network_ns = 0;         // the times of those collectives that cross the network
+  double host_ns = 0;            // the time that the host took to queue the work
   std::uint64_t kernels = 0;
 };
-enum class Work : std::uint8_t { compute, transfer };
+// Kernels and copies within the device; collectives on one machine and across machines; copies that
+// enter or leave the device.
+enum class Work : std::uint8_t { compute, collective, network, transfer };
 
 // The GPU time of the work queued from one call stack. Shared with Python.
 struct StackTime {

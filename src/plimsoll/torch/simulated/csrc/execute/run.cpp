@@ -13,6 +13,7 @@
 #include "device/memory.h"
 #include "device/tensors.h"
 #include "device/workspaces.h"
+#include "execute/by_element.h"
 #include "operation/call.h"
 #include "timing/timing.h"
 #include "values/computation.h"
@@ -47,18 +48,6 @@ bool is_recorded(const Call& call) {
          });
 }
 
-// Returns the device of a result of an operation on lists, such as _foreach_add, which makes one
-// result for each element of its first list. The result is on the device of the elements from which
-// it is computed, which need not be the call's device.
-c10::DeviceIndex device_of_element(const Call& call, std::size_t element) {
-  for (const c10::IValue& argument : call.arguments()) {
-    if (!argument.isTensorList()) continue;
-    const std::vector<at::Tensor> list = argument.toTensorVector();
-    if (element < list.size() && list[element].is_cuda()) return list[element].device().index();
-  }
-  return call.device();
-}
-
 c10::IValue make_result(const Call& call, std::size_t index) {
   const OperationInfo& info = call.info();
   const Result& result = info.results[index];
@@ -75,8 +64,7 @@ c10::IValue make_result(const Call& call, std::size_t index) {
     if (result.kind == Result::Kind::fresh) {
       const bool has_grad_fn = is_recorded_call && (of.is_floating_point() || of.is_complex());
       const OperationScope scope(info.name, current_operation().role, has_grad_fn);
-      return make_tensor(of,
-                         info.has(kOnLists) ? device_of_element(call, element++) : call.device());
+      return make_tensor(of, call.device());
     }
     const c10::IValue& base = call.argument(result.argument);
     return view_of(base.isTensor() ? base.toTensor() : base.toTensorVector()[element++], of);
@@ -177,6 +165,7 @@ void count_writes(const Call& call) {
 
 void run_simulated(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const OperationInfo& info = info_of(op);
+  if (info.has(kOnLists) && run_by_element(op, info, stack)) return;
   const OperationScope scope(info.name, Role::output);
   Call call(op, info, *stack);
   check_arguments(call);

@@ -1,6 +1,7 @@
 // Sparse tensors in COO layout, which store each element with its coordinates
 // (aten/src/ATen/native/sparse/cuda/SparseCUDATensor.cu, SparseCUDATensorMath.cu).
 #include <ATen/ExpandUtils.h>
+#include <ATen/WrapDimUtils.h>
 #include <ATen/WrapDimUtilsMulti.h>
 #include <ATen/native/DispatchStub.h>
 #include <ATen/native/SparseTensorUtils.h>
@@ -12,11 +13,16 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/mm.h>
+#include <ATen/ops/repeat_interleave.h>
 #include <ATen/ops/result_type.h>
+#include <ATen/ops/searchsorted.h>
+#include <ATen/ops/where.h>
 #include <ATen/ops/zeros_like.h>
 
+#include <algorithm>
 #include <numeric>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "layouts/coordinates.h"
@@ -389,6 +395,94 @@ Tensor sum_backward(const Tensor& grad, const Tensor& summed, at::IntArrayRef di
   return of_input(made);
 }
 
+// --- index_select (aten/src/ATen/native/cuda/Indexing.cu)
+// -----------------------------------------
+
+// Returns how many elements an index_select selects. `counts` has this number for each index. If it
+// is unknown, takes `mean`, or `most` or zero for other assumptions about the data.
+std::int64_t count_selected(const LayoutKernel& kernel, const Tensor& counts, double mean,
+                            double most, bool is_random) {
+  const Tensor sum = counts.sum();
+  kernel.wait();
+  const Source source = source_of(counts);
+  if (source > Source::random) kernel.assume(is_random ? kSizeOfRandom : kSizeOfUnknown);
+  if (source == Source::random) kernel.assume(kSizeOfRandom);
+  if (source_of(sum) <= Source::random && can_be_read(sum)) {
+    const WithContentsScope real;
+    if (const Tensor value = read_values(sum); value.defined()) return value.item<std::int64_t>();
+  }
+  double drawn = 0;
+  draw(Description::counted(mean, most, is_random), next_series(), 0, at::kLong, 1, &drawn);
+  return static_cast<std::int64_t>(drawn);
+}
+
+Tensor index_select(const Tensor& self, std::int64_t dim, const Tensor& index) {
+  TORCH_CHECK_INDEX(self.dim() != 0, "index_select() cannot be applied to a 0-dim tensor.");
+  TORCH_CHECK_INDEX(
+      index.dim() == 1 && index.scalar_type() == at::kLong && index.layout() == at::kStrided,
+      "index_select() argument index must be 1-D strided (non-sparse) long-tensor.");
+  dim = at::maybe_wrap_dim(dim, self.dim());
+  const Tensor indices = self._indices();
+  std::vector<std::int64_t> sizes = self.sizes().vec();
+  const std::int64_t size = std::exchange(sizes[static_cast<std::size_t>(dim)], index.size(0));
+  if (dim >= self.sparse_dim()) {
+    const Tensor chosen = self._values().index_select(dim - self.sparse_dim() + 1, index);
+    return at::_sparse_coo_tensor_unsafe(indices, chosen, sizes);
+  }
+  const auto select = [&](const Tensor& elements, const Tensor& places) {
+    const Tensor of_elements = indices.index_select(1, elements);
+    of_elements.select(0, dim).copy_(places);
+    return at::_sparse_coo_tensor_unsafe(of_elements, self._values().index_select(0, elements),
+                                         sizes);
+  };
+  if (index.size(0) == 0) return select(index, index);
+
+  const LayoutKernel kernel("aten::index_select", self);
+  const Tensor sought = at::empty_like(index, at::MemoryFormat::Contiguous);
+  const Tensor row = indices.select(0, dim).contiguous();
+  const Tensor places = at::arange(index.size(0), index.options());
+  const Tensor elements = at::arange(self._nnz(), row.options());
+  const bool is_sorted = dim == 0 && self.is_coalesced();
+  const auto [sorted, order] = is_sorted ? std::tuple(row, elements) : row.sort();
+  const Tensor counts = at::zeros_like(sought);
+  const Tensor first = at::zeros_like(sought);
+  kernel.launch(bytes_of_all({index, sought, sorted, counts, first}));
+  const auto bound = [size](const Tensor& of, const Tensor& by, bool is_right) {
+    return at::searchsorted(of, at::where(by.lt(0), by.add(size), by), false, is_right);
+  };
+  compute(counts, {sorted, index}, static_cast<double>(row.numel()), [&](const auto& of) {
+    return bound(of[0], of[1], true).sub(bound(of[0], of[1], false));
+  });
+  compute(first, {sorted, index}, static_cast<double>(row.numel()),
+          [&](const auto& of) { return bound(of[0], of[1], false); });
+  const auto selected = static_cast<double>(self._nnz()) * static_cast<double>(index.size(0));
+  const std::int64_t found = count_selected(
+      kernel, counts, selected / static_cast<double>(std::max<std::int64_t>(size, 1)), selected,
+      known_of(row).description.is_random());
+  if (found == 0) {
+    const Tensor none = at::empty({0}, index.options());
+    return select(none, none);
+  }
+  const Tensor at_places = at::empty({found}, index.options());
+  const Tensor chosen = at::empty_like(at_places);
+  const Tensor offsets = counts.cumsum(0).sub_(counts);
+  const Tensor unused = at::empty({1}, row.options());
+  kernel.launch(bytes_of_all({counts, offsets, first, at_places, chosen}));
+  const double last_place = static_cast<double>(index.size(0)) - 1;
+  compute(
+      at_places, {counts}, static_cast<double>(found),
+      [&](const auto& of) { return at::repeat_interleave(of[0]); },
+      Description::between(0, last_place));
+  compute(
+      chosen, {order, first, counts, offsets}, static_cast<double>(found),
+      [&](const auto& of) {
+        const Tensor start = of[1].sub(of[3]).repeat_interleave(of[2]);
+        return of[0].index_select(0, start.add(at::arange(found, start.options())));
+      },
+      Description::between(0, static_cast<double>(self._nnz()) - 1));
+  return select(chosen, at_places);
+}
+
 }  // namespace
 
 void add_coordinate_kernels(WrittenOut& kernels) {
@@ -400,6 +494,7 @@ void add_coordinate_kernels(WrittenOut& kernels) {
   kernels.add("add.out", TORCH_FN(add_out));
   kernels.add("mul.out", TORCH_FN(mul_out));
   kernels.add("_sparse_sum_backward", TORCH_FN(sum_backward));
+  kernels.add("index_select", TORCH_FN(index_select));
   add_intersections();
   add_softmax_kernels(kernels);
 }

@@ -55,8 +55,10 @@ PLIMSOLL_EXPORT const char* plimsoll_layout() {
                 FIELD(DeviceProperties, bytes_per_ns), FIELD(DeviceProperties, flops_per_ns),
                 FIELD(DeviceProperties, tensor_flops_per_ns),
                 FIELD(DeviceProperties, copy_bytes_per_ns)) +
-      STRUCTURE(Clock, FIELD(Clock, ends_ns), FIELD(Clock, compute_ends_ns), FIELD(Clock, busy_ns),
-                FIELD(Clock, compute_ns), FIELD(Clock, host_ns), FIELD(Clock, kernels)) +
+      STRUCTURE(Clock, FIELD(Clock, ends_ns), FIELD(Clock, compute_ends_ns),
+                FIELD(Clock, no_copies_ends_ns), FIELD(Clock, busy_ns), FIELD(Clock, compute_ns),
+                FIELD(Clock, no_copies_ns), FIELD(Clock, collective_ns), FIELD(Clock, network_ns),
+                FIELD(Clock, host_ns), FIELD(Clock, kernels)) +
       STRUCTURE(StackTime, FIELD(StackTime, ns)) +
       STRUCTURE(Site, FIELD(Site, stack), FIELD(Site, operation), FIELD(Site, role),
                 FIELD(Site, phase), FIELD(Site, grad_enabled), FIELD(Site, has_grad_fn)) +

@@ -55,6 +55,14 @@ void power_of_number(Call& call) {
   call.temporary(base.isComplex() ? 16 : base.isBoolean() ? 1 : 8);
 }
 
+// abs and angle: the kernel computes complex results of complex numbers, and then copies their real
+// parts to the output.
+void to_real(Call& call) {
+  call.allocate_all();
+  const at::Tensor self = call.tensor(0);
+  if (self.is_complex()) call.temporary(bytes_of(self));
+}
+
 const RuleTable kActivationRules{
     {"native_dropout", dropout},
     {"_softmax", softmax},
@@ -66,6 +74,9 @@ const RuleTable kActivationRules{
     {"hardswish*", kUnknown, kLikeIterator},
     {"floor_divide*", kUnknown, kLikeIterator},
     {"aten::pow.Scalar", power_of_number},
+    {"aten::abs.out", to_real},
+    {"aten::angle", to_real},
+    {"aten::angle.out", to_real},
 };
 
 }  // namespace

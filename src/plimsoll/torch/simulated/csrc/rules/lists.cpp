@@ -1,20 +1,12 @@
-// Operations on lists of tensors, which optimizers use. Norms of lists need memory for partial
-// results.
+// Operations on lists of tensors, which optimizers use. The rules are for lists that one kernel
+// computes (execute/by_element.h). Norms of lists need memory for partial results.
 #include <algorithm>
-#include <cmath>
 #include <vector>
 
 #include "rules/rules.h"
 
 namespace plimsoll::simulated {
 namespace {
-
-bool is_fast_list(const std::vector<at::Tensor>& list) {
-  return std::all_of(list.begin(), list.end(), [&](const at::Tensor& tensor) {
-    return tensor.is_cuda() && tensor.device() == list[0].device() &&
-           tensor.scalar_type() == list[0].scalar_type() && tensor.is_non_overlapping_and_dense();
-  });
-}
 
 // Returns the number of partial results, one per chunk. Each tensor gets as many chunks as the
 // longest tensor needs.
@@ -29,9 +21,6 @@ std::size_t chunk_results(const std::vector<at::Tensor>& list) {
 
 void foreach_norm(Call& call) {
   const std::vector<at::Tensor> list = call.tensors(0);
-  const double order = call.argument(1).isNone() ? 2 : call.argument(1).toScalar().toDouble();
-  if (list.empty() || !is_fast_list(list)) return;
-  if (order != 1 && order != 2 && !std::isinf(order)) return;
   const std::size_t item = std::max<std::size_t>(list[0].itemsize(), sizeof(float));
   const std::size_t partial = call.temporary(chunk_results(list) * item);
   call.allocate_all();
@@ -40,7 +29,6 @@ void foreach_norm(Call& call) {
 
 void foreach_max(Call& call) {
   const std::vector<at::Tensor> list = call.tensors(0);
-  if (list.empty() || !is_fast_list(list)) return;
   call.allocate_all();
   call.temporary(chunk_results(list) * list[0].itemsize());
 }
@@ -56,7 +44,7 @@ void unscale(Call& call) {
 }
 
 const RuleTable kListRules{
-    {"_foreach*", kUnknown, kOnLists | kMixesDevices},
+    {"_foreach*", kUnknown, kOnLists},
     {"_fused*", kUnknown, kMixesDevices},
     {"_amp_foreach_non_finite_check_and_unscale_", unscale, kFindsFinite},
     {"_foreach_norm", foreach_norm},

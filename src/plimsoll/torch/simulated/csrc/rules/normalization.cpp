@@ -16,9 +16,17 @@ namespace {
 
 using at::Tensor;
 
+// Makes the first result contiguous. The CUDA kernels of layer norm and RMS norm return a
+// contiguous tensor, whatever the strides of their operands are. The Meta kernels keep strides.
+void make_contiguous(Call& call) {
+  const Tensor like = call.shape_of_result(0);
+  if (like.defined() && !like.is_contiguous()) call.set_shape(0, meta_contiguous(like));
+}
+
 // Simulates native_layer_norm(input, shape, weight, bias, eps) and _fused_rms_norm(input, shape,
 // weight, eps).
 void layer_norm(Call& call) {
+  make_contiguous(call);
   copy_unless_contiguous(call, call.tensor(0));
   call.allocate_all();
 }
@@ -51,6 +59,7 @@ std::int64_t blocks_of_rows(const Call& call, std::int64_t rows, std::int64_t co
 // indices of the results for the weight and the bias.
 void row_norm_backward(Call& call, std::initializer_list<std::size_t> parameters) {
   drop_unwanted(call);
+  make_contiguous(call);
   const Tensor input = call.tensor(1);
   copy_unless_contiguous(call, input);
   const std::int64_t columns = c10::multiply_integers(call.argument(2).toIntVector());

@@ -159,9 +159,9 @@ void recurrent_backward(Call& call) {
   const bool is_turned =
       !(turns_batch(call, kMode) ? input.transpose(0, 1) : input).is_contiguous();
   std::size_t copy = is_turned ? call.temporary(input_bytes) : 0;
-  const Tensor gradient = call.tensor(7);
+  // The zeros that replace a missing gradient are contiguous with the batch first.
+  const Tensor gradient = call.tensor(7).defined() ? call.tensor(7) : meta_contiguous(output);
   const bool copies_gradient =
-      gradient.defined() &&
       !(turns_batch(call, kMode) ? gradient.transpose(0, 1) : gradient).is_contiguous();
   const std::size_t gradient_copy = copies_gradient ? call.temporary(bytes_of(gradient)) : 0;
   for (const std::size_t result : {0, 1, 2}) call.allocate(result);

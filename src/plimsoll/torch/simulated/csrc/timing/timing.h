@@ -43,6 +43,24 @@ double transfer_ns(double bytes, bool is_pinned, bool to_device, const DevicePro
 // Returns the time of a copy from one device to another.
 double peer_ns(double bytes, const DeviceProperties& on);
 
+// How the bytes of a collective travel between the ranks of its group.
+enum class Traffic : std::uint8_t {
+  reduced,    // twice around a ring, or up and down a tree: all_reduce
+  collected,  // once around a ring: all_gather and reduce_scatter
+  passed_on,  // along a chain: broadcast and reduce
+  exchanged,  // from each rank to each other: all_to_all
+  sent,       // from one rank to another
+};
+
+// The ranks among which bytes travel, and the number of machines on which these ranks run.
+struct GroupShape {
+  std::int64_t ranks = 1, machines = 1;
+};
+
+// Returns the GPU's time for a collective. `bytes` is the size of the rank's larger side, its
+// inputs or its outputs.
+double collective_ns(Traffic traffic, double bytes, GroupShape group, const DeviceProperties& on);
+
 // A row of data/kernel_times.csv. The top of that file explains the columns.
 struct KernelTime {
   const char* name;

@@ -28,12 +28,27 @@ Moments moments_of(const Description& of) {
 
 bool is_spread(const Description& of) { return of.is_random() || of.is_constant(); }
 
+// Returns whether `limit` is a tolerance: only numbers that are almost zero lie between it and
+// zero, and all numbers of `of` have its sign. Made-up numbers are never that close to zero
+// (draw_one in description.cpp).
+bool is_tolerance(const Description& of, double limit) {
+  if (limit == 0 || of.is_whole || of.spread != Description::Spread::data) return false;
+  const double other_end = of.low >= 0 ? of.high : of.high <= 0 ? -of.low : 0;
+  return std::abs(limit) <= kAlmostZero && other_end > 2 * kAlmostZero;
+}
+
 // Returns the chance that a number drawn from `one` is less than a number drawn from `other`. Uses
 // both distributions. Call it only if the bounds of the numbers do not decide the comparison.
 double chance_of_spread(const Description& one, const Description& other, bool or_equal,
                         bool are_integers) {
   // The bounds did not decide, so the chance is neither 0 nor 1.
   const auto open = [](double chance) { return std::clamp(chance, 1e-12, 1 - 1e-12); };
+  if (!are_integers && other.is_constant() && is_tolerance(one, other.low)) {
+    return open(one.low >= 0 ? 0 : 1);
+  }
+  if (!are_integers && one.is_constant() && is_tolerance(other, one.low)) {
+    return open(other.low >= 0 ? 1 : 0);
+  }
   if (!is_spread(one) || !is_spread(other)) return 0.5;
   using Spread = Description::Spread;
   const double step = are_integers ? 1 : 0;

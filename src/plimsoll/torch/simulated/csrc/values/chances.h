@@ -8,6 +8,9 @@
 
 namespace plimsoll::simulated {
 
+// A program compares with a number up to this size to find out whether another number is zero.
+constexpr double kAlmostZero = 1e-5;
+
 // Returns the chance that a number drawn from `one` is less than a number drawn from `other`. With
 // `or_equal`, equal numbers count too.
 Chance chance_of_less(const Description& one, const Description& other, bool or_equal,

@@ -28,10 +28,21 @@ bool are_same(const Operands& of) {
          left.sizes() == right.sizes() && left.strides() == right.strides();
 }
 
+// Describes a number that a program compares with `other`. A single number of which nothing is
+// known counts as positive if `other` is a tolerance. Programs test so whether a curvature is large
+// enough to divide by, and made-up numbers are positive (draw_one in description.cpp).
+Description compared(const Operands& of, Description x, const Description& other) {
+  const bool is_unknown = x.spread == Description::Spread::data && x.low == -Description::kNone &&
+                          x.high == Description::kNone;
+  const bool is_tolerance = other.is_constant() && other.low > 0 && other.low <= kAlmostZero;
+  if (is_unknown && is_tolerance && of.result().numel() == 1) x.low = 0;
+  return x;
+}
+
 Description compare(const Operands& of, bool turned, bool or_equal) {
   if (are_same(of) && of[0].is_finite) return Description::constant(or_equal ? 1 : 0);
-  const Description x = of[turned ? 1 : 0];
-  const Description y = of[turned ? 0 : 1];
+  const Description x = compared(of, of[turned ? 1 : 0], of[turned ? 0 : 1]);
+  const Description y = compared(of, of[turned ? 0 : 1], of[turned ? 1 : 0]);
   const auto is_integer = [&](std::size_t i) {
     const at::Tensor tensor = of.tensor(i);
     return !tensor.defined() || of[i].is_whole ||

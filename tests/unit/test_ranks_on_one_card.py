@@ -1,0 +1,28 @@
+"""Tests what is said about ranks that use another rank's card, and what is advised."""
+
+from __future__ import annotations
+
+from plimsoll.base.units import MiB
+from plimsoll.recordings.causes.ranks_on_one_card import OnOtherCard, ranks_on_one_card
+
+
+def note(reserved: int = 0, *, loaded: bool = False, of_thread: bool = False) -> OnOtherCard:
+    return OnOtherCard(0, reserved, 500 * MiB, None, loaded, of_thread)
+
+
+def test_a_thread_needs_a_card_of_its_own_although_its_rank_has_one() -> None:
+    cause = ranks_on_one_card(0, {1: note(of_thread=True)})
+    assert cause.sentence == (
+        "a thread of another rank uses GPU 0, rank 0's: rank 1 takes 500.00 MiB for a context there"
+    )
+    assert "CUDA_VISIBLE_DEVICES" in cause.change
+    assert cause.patch == ""
+    assert cause.bytes == 500 * MiB
+
+
+def test_a_rank_without_a_card_of_its_own_is_told_to_set_it() -> None:
+    cause = ranks_on_one_card(0, {1: note(20 * MiB), 2: note(10 * MiB)})
+    assert cause.sentence.endswith(
+        "ranks 1, 2 take 20.00 MiB each there, and 500.00 MiB each for a context"
+    )
+    assert cause.patch.startswith("torch.cuda.set_device(")
