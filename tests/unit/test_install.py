@@ -7,8 +7,8 @@ import os
 import subprocess
 import sys
 import threading
-from importlib import import_module
 from dataclasses import replace
+from importlib import import_module
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 

@@ -17,7 +17,6 @@ from plimsoll.base.telemetry.exit_summaries import (
     ExitSummary,
     make_summary,
     named_process,
-    of_used_gpus,
     report_at_exit,
 )
 from plimsoll.base.torch_environment import WITHOUT_CACHE
@@ -106,7 +105,7 @@ def _summaries(
                 first_made_up_read=next(iter(made_up.lines), None),
             )
         )
-    return of_used_gpus(summaries)
+    return summaries
 
 
 def _use_of_card(simulation: Simulation, device: int, own_bytes: int) -> tuple[int, int | None]:
