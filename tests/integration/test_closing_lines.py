@@ -32,15 +32,14 @@ def written(tmp_path: Path, text: str) -> Path:
 # --- values that plimsoll made up ----------------------------------------------------------------
 
 COPIES = """
+host = torch.full((500, 500), 3.0)
+back = host.to("cuda").cpu()
+assert host[0, 0] == back[-1, -1] == 3
+assert back.sum().item() == 3 * 500 * 500
+numbers = torch.arange(250_000.0)
+assert numbers.cuda().cpu()[-5].item() == numbers.numpy()[-5]
 for n in (500, 2000, 5000):
-    host = torch.full((n, n), 3.0)
-    back = host.to("cuda").cpu()
-    assert host[0, 0] == back[-1, -1] == 3, n
-    assert back.sum().item() == 3 * n * n
-    assert torch.full((n, n), 3.0, device="cuda").cpu()[1].tolist() == [3.0] * n
-    numbers = torch.arange(float(n * n))
-    assert numbers.cuda().cpu()[-5].item() == numbers.numpy()[-5]
-assert (torch.ones(2048, 2048) @ torch.ones(2048, 2048))[0, 0].item() == 2048
+    assert torch.full((n, n), 3.0, device="cuda")[1, 1].item() == 3, n
 """
 
 

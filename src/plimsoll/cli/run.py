@@ -135,10 +135,7 @@ def run(
         dedicated=dedicated, shared=shared, **simulation,
     )  # fmt: skip
     request = chosen.request(script, own, is_module=module)
-    setup = request.setup
-    if setup.values == "automatic":  # the script runs for the sake of what it prints
-        setup = replace(setup, values="generous")
-    become(replace(request, setup=setup, summary=_summary(json)))
+    become(replace(request, summary=_summary(json)))
 
 
 def _check_place(script: str, own: list[str], *, is_module: bool) -> None:

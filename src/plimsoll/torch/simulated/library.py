@@ -70,7 +70,7 @@ It is kReadsWithoutContents of csrc/device/runtime.h.
 """
 DEVICE_ASSERT = "CUDA error: device-side assert triggered"
 """CUDA's error if a kernel's check fails (kDeviceAssert of csrc/device/runtime.h)."""
-VALUES = ("automatic", "real", "none", "generous")
+VALUES = ("automatic", "real", "none")
 """The names of the settings that decide which values plimsoll computes.
 
 A setting's index is its number in C++ (Values of csrc/values/budget.h).

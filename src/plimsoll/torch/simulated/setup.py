@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from plimsoll.engine.simulator.machine import DriverName
 
 
-ValuesName = Literal["automatic", "real", "none", "generous"]
+ValuesName = Literal["automatic", "real", "none"]
 UnknownName = Literal["balanced", "most", "least"]
 
 
@@ -39,8 +39,7 @@ class Setup:
         unlimited: Whether the cards have as much memory as the program requests.
         values: Which values are computed. "automatic" stays within a budget of bytes and
             operations, "real" computes all, and "none" only the few that lengths and control flow
-            depend on. "generous" has a budget of 2 GiB and some seconds, for a script that runs for
-            the sake of what it prints.
+            depend on.
         unknown: How plimsoll makes up values that it does not compute. "most" gives the largest
             sizes that depend on such values, "least" the smallest, and "balanced" medium ones.
         seed: The seed for the values that plimsoll makes up.

@@ -23,6 +23,9 @@ namespace {
 using at::Tensor;
 
 constexpr std::size_t kLeastBytes = std::size_t{1} << 20;
+// If a large host tensor gets contents, plimsoll takes this many operations for each element from
+// the budget for values (values/budget.h).
+constexpr double kPerElement = 100;
 // An integer tensor with fewer bytes than this always gets contents. Its elements are often indices
 // or counts, which programs read.
 constexpr std::size_t kLeastIntegerBytes = std::size_t{256} << 20;
@@ -91,8 +94,7 @@ std::optional<Place> place_of(std::size_t elements, c10::ScalarType type, bool p
   if (pinned || bytes < (is_integer ? kLeastIntegerBytes : kLeastBytes)) return std::nullopt;
   Budget& budget = Budget::instance();
   if (budget.has_bytes(bytes) &&
-      budget.take_operations(budget.operations_per_host_element() *
-                             static_cast<double>(elements)) &&
+      budget.take_operations(kPerElement * static_cast<double>(elements)) &&
       budget.take_bytes(bytes)) {
     return Place{budgeted_allocator(), kHost};
   }

@@ -79,8 +79,7 @@ PLIMSOLL_EXPORT const char* plimsoll_layout() {
       line("Role", {VALUE(Role, output), VALUE(Role, temporary), VALUE(Role, workspace),
                     VALUE(Role, input), VALUE(Role, copy)}) +
       line("Phase", {VALUE(Phase, forward), VALUE(Phase, backward)}) +
-      line("Values", {VALUE(Values, automatic), VALUE(Values, real), VALUE(Values, none),
-                      VALUE(Values, generous)}) +
+      line("Values", {VALUE(Values, automatic), VALUE(Values, real), VALUE(Values, none)}) +
       line("Unknown", {VALUE(Unknown, balanced), VALUE(Unknown, most), VALUE(Unknown, least)}));
   return text->c_str();
 }

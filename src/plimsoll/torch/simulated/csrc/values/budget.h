@@ -12,9 +12,8 @@
 namespace plimsoll::simulated {
 
 // `automatic`: computes as long as the budget lasts. `real`: always computes. `none`: computes only
-// values that the program's control flow depends on. `generous`: as `automatic`, with a budget of
-// gigabytes and seconds, for a program that runs for the sake of what it prints.
-enum class Values : std::uint8_t { automatic, real, none, generous };
+// values that the program's control flow depends on.
+enum class Values : std::uint8_t { automatic, real, none };
 
 class Budget {
  public:
@@ -29,16 +28,8 @@ class Budget {
   // Charges the budget for a computation. Returns false, and charges nothing, if too little is
   // left.
   bool take_operations(double operations);
-  // Returns how many operations a large host tensor with contents takes for each element. They
-  // stand for the later operations on the tensor: PyTorch computes all of these, and none is
-  // charged.
-  [[nodiscard]] double operations_per_host_element() const;
 
  private:
-  [[nodiscard]] bool is_generous() const { return values_ == Values::generous; }
-  [[nodiscard]] std::int64_t most_bytes() const;
-  [[nodiscard]] double most_operations() const;
-
   std::atomic<Values> values_ = Values::automatic;
   std::atomic<std::int64_t> bytes_ = 0;  // bytes taken now
   std::atomic<double> operations_ = 0;   // operations taken so far
