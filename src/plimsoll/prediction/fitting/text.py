@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 
 _UNKNOWN = "not known"
+_MAY_NOT_FIT = "It may not fit: "
+"""The beginning of the caveat that says why a value with `Trial.may_not_fit` may not fit."""
 _DOUBTFUL = "may fit"
 """The verdict on a value if it is unknown whether the value fits (see `Trial.fits`)."""
 
@@ -153,7 +155,8 @@ def _why(trial: Trial, verdict: str, total_bytes: int) -> str:
     if trial.why_unknown is not None:
         return trial.why_unknown
     if trial.may_not_fit:
-        return trial.caveats[0].removeprefix("It may not fit: ").removesuffix(".")
+        doubts = (line for line in trial.caveats if line.startswith(_MAY_NOT_FIT))
+        return next(doubts, "").removeprefix(_MAY_NOT_FIT).removesuffix(".")
     if verdict == _DOUBTFUL and (trial.headroom_bytes or 0) < 0:
         takes = format_size(trial.device_used_bytes or 0)
         return (
