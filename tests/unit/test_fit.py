@@ -681,7 +681,7 @@ def uncertain(found: Prediction, unlimited: bool) -> Prediction:
     """
     reserved = found.peak_reserved_bytes
     most = reserved + reserved // 10
-    more = {
+    more: dict[str, Any] = {
         "peak_reserved_range_bytes": (reserved - reserved // 10, most),
         "assumptions": [Assumed(WORKSPACES[0], "aten::cudnn_convolution", None, 1)],
     }
@@ -700,8 +700,9 @@ def test_below_a_value_that_may_fit_the_search_goes_on_to_one_that_does(search: 
     found, runs = search(affine(530, 0.0), default=128, change=uncertain)
     assert len(set(runs.tried)) == len(runs.tried)
     assert found.stopped is None
-    assert found.largest in range(475, 483)
+    assert found.largest is not None
     assert found.may_fit is not None
+    assert found.largest in range(475, 483)
     assert found.may_fit > found.largest
     trials = {trial.value: trial for trial in found.curve}
     assert trials[found.largest].fits
