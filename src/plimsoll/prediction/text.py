@@ -459,10 +459,10 @@ def _time(p: PredictionParts) -> Iterator[str]:
     ):
         if seconds >= _LEAST_SECONDS:
             yield f"  {name:20} {format_seconds(seconds):>9}"
-    if not step.lines:
-        return
     if step.ends_at is not None:
         yield f"The script has several optimizers; a step ends at {step.ends_at}."
+    if not step.lines:
+        return
     count = format_count(step.kernels, "operation")
     yield f"Lines that take the most time (a {step.what} has {count}):"
     for line in step.lines:
