@@ -491,10 +491,10 @@ def _time(p: PredictionParts) -> Iterator[str]:
             f"All collectives take {format_seconds(step.collectives_seconds)}, partly beside "
             f"kernels. plimsoll assumes {step.network_gbit_per_s} Gbit/s of network for each GPU."
         )
-    if not step.lines:
-        return
     if step.ends_at is not None:
         yield f"The script has several optimizers; a step ends at {step.ends_at}."
+    if not step.lines:
+        return
     count = format_count(step.kernels, "operation")
     yield f"Lines that take the most time (a {step.what} has {count}):"
     for line in step.lines:

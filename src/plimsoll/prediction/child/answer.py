@@ -408,15 +408,16 @@ def _other_cards(simulation: Simulation, used: list[_UsedGpu]) -> list[CardVerdi
     """
     recordings: dict[int, Recording] = {}
 
-    def room_on(card: GpuProfile, gpu: _UsedGpu, *, at_least: bool = False) -> int:
+    def room_on(card: GpuProfile, gpu: _UsedGpu, *, with_most_context: bool = False) -> int:
         limit = simulation.limits[gpu.device][-1].bytes_of(card.total_bytes)
         context = simulation.context_on(card, gpu.device)
-        if at_least:
+        if with_most_context:
             context = card.most_context_bytes(context) or context
         return min(card.total_bytes - context - gpu.nccl_bytes, limit)
 
-    def spare_on(card: GpuProfile, *, at_least: bool = False) -> int:
-        return min(room_on(card, gpu, at_least=at_least) - gpu.peak.reserved_bytes for gpu in used)
+    def may_lack_room(card: GpuProfile, gpu: _UsedGpu) -> bool:
+        least = room_on(card, gpu, with_most_context=True)
+        return least < min(room_on(card, gpu), gpu.peak.reserved_bytes)
 
     def fits(card: GpuProfile, gpu: _UsedGpu) -> bool:
         room = room_on(card, gpu)
@@ -441,10 +442,8 @@ def _other_cards(simulation: Simulation, used: list[_UsedGpu]) -> list[CardVerdi
             card.name,
             card.total_bytes,
             fits=(does_fit := all(fits(card, gpu) for gpu in used)),
-            headroom_bytes=spare_on(card),
-            may_not_fit=does_fit
-            and not card.context_measured
-            and spare_on(card, at_least=True) < 0,
+            headroom_bytes=min(room_on(card, gpu) - gpu.peak.reserved_bytes for gpu in used),
+            may_not_fit=does_fit and any(may_lack_room(card, gpu) for gpu in used),
         )
         for card in gpu_profiles()
         if _has_fused_attention(card) == _has_fused_attention(simulation.profiles[0])
