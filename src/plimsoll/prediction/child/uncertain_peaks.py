@@ -73,6 +73,8 @@ _TAKEN = (Action.ALLOC, Action.FREE_REQUESTED, Action.FREE_COMPLETED)
 """The events that a replay adds for memory that a kernel allocates and frees."""
 _ADDRESS = 1 << 62
 """The address given to a kernel's uncertain memory: higher than any address of a run."""
+_MOST_CAUGHT = 8
+"""How many caught failures a replay may move to an earlier request. Each takes a further replay."""
 _OWN_ADDRESS, _APART = 1 << 52, 1 << 9
 """The first of the unique addresses for blocks, and the distance from one to the next."""
 
@@ -318,7 +320,8 @@ class _Run:
 
         In the run, the program may have caught errors of failed requests. A request before such an
         error that fails in the replay raises the same error earlier. So the replay goes on without
-        the blocks that the program requested in between.
+        the blocks that the program requested in between. After `_MOST_CAUGHT` such requests, the
+        next one ends the replay.
         """
         sizes = draw.sizes
         before, places, failures = self._at_pace(draw.paces)
@@ -335,7 +338,9 @@ class _Run:
         columns = {name: np.insert(before[name], at, new) for name, new in added.items()}
         failures = np.sort(failures + np.searchsorted(np.sort(at), failures, side="right"))
         peaks, failed_at = self._replayed(columns, room_bytes, draw.order)
-        while failed_at is not None and len(failures := failures[failures > failed_at]):
+        for _ in range(_MOST_CAUGHT):
+            if failed_at is None or not len(failures := failures[failures > failed_at]):
+                break
             keep = _without_requests(columns, failed_at, int(failures[0]))
             columns = {name: column[keep] for name, column in columns.items()}
             failures = np.concatenate(([0], np.cumsum(keep)))[failures[1:]]
