@@ -34,7 +34,7 @@ from plimsoll.prediction.fitting.text import fit_text, trial_text
 from plimsoll.prediction.fitting.values import fit
 from plimsoll.prediction.fitting.varied_argument import take_out
 from plimsoll.prediction.options import Options
-from plimsoll.prediction.parts import INTERRUPTED, CardVerdict, StepTime
+from plimsoll.prediction.parts import INTERRUPTED, StepTime
 from plimsoll.prediction.results import Prediction
 from plimsoll.prediction.survey import ArgumentUse, Survey
 from plimsoll.prediction.trials.written import Written
@@ -210,23 +210,6 @@ def test_parts_of_nothing_have_no_row() -> None:
         "activations",
         "inputs",
     ]
-
-
-def test_cards_that_fit_by_returning_cached_memory_are_told_apart() -> None:
-    cards = [
-        CardVerdict("roomy", 10 * MiB, fits=True, headroom_bytes=0),
-        CardVerdict("tight", 9 * MiB, fits=True, headroom_bytes=-MiB),
-        CardVerdict("small", 8 * MiB, fits=False, headroom_bytes=-2 * MiB),
-    ]
-    text = str(replace(prediction(2 * MiB), other_cards=cards))
-    assert (
-        "\nCards on which it fits, if their kernels need as much memory as on T4: roomy\n" in text
-    )
-    assert (
-        "\nCards on which it fits only because cached memory goes back to the driver: tight\n"
-        in (text)
-    )
-    assert "\nCards on which it does not fit: small\n" in text
 
 
 class Runs:
