@@ -15,6 +15,7 @@ from plimsoll import InputError, ScriptError
 from plimsoll.base.telemetry.nvml import GpuReading, Nvml, Reading
 from plimsoll.base.units import GiB, MiB
 from plimsoll.engine.gpus.profiles import gpu_profile
+from plimsoll.prediction.allocator_need import AllocatorNeed
 from plimsoll.prediction.assumed import (
     LETS_GO_LATER,
     READS_UNKNOWN,
@@ -170,6 +171,26 @@ def test_a_value_that_may_not_fit_is_marked() -> None:
     assert "1 1.00 GiB 100 ms fits" in rows
     assert "2 8.00 GiB 100 ms may not fit" in rows
     assert trial_text(doubtful, 8 * GiB).startswith("may not fit, 8.00 GiB of 8.00 GiB")
+
+
+def test_a_value_that_only_fragments_keep_from_fitting_is_told() -> None:
+    ways = [
+        AllocatorNeed("native", "expandable_segments:True", fits=True, card_bytes=7 * GiB),
+        AllocatorNeed("elastic", "", fits=True, card_bytes=6 * GiB),
+    ]
+    parts = FitParts(
+        gpu="T4", vary="--n", largest=1, smallest_failing=2, stopped=None, multiple_of=1,
+        total_bytes=8 * GiB, used_bytes=0, headroom_bytes=0, seconds=1, written=[],
+        curve=[
+            Trial(1, fits=True, device_used_bytes=GiB, step_seconds=None, headroom_bytes=7 * GiB),
+            Trial(2, False, 9 * GiB, None, -GiB, fits_with=ways),
+        ],
+    )  # fmt: skip
+    (line,) = [line for line in fit_text(parts).splitlines() if "in pieces" in line]
+    assert line.startswith("  --n 2: does not fit: what is live fits")
+    setting = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True (7.00 GiB)"
+    assert f"it fits with {setting} or `plimsoll run` (6.00 GiB)" in line
+    assert line.endswith("--conf expandable_segments:True searches under that setting")
 
 
 def test_a_fit_says_what_limits_its_answer() -> None:
