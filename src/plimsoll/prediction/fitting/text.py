@@ -155,7 +155,7 @@ def _why(trial: Trial, verdict: str, total_bytes: int) -> str:
     """
     if trial.why_unknown is not None:
         return trial.why_unknown
-    if trial.may_not_fit:
+    if trial.may_not_fit and trial.caveats:
         return trial.caveats[0].removeprefix("It may not fit: ").removesuffix(".")
     if trial.fits_with and not trial.fits:
         return _with_other_allocators(trial)
