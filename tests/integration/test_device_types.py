@@ -200,6 +200,22 @@ def test_lists_of_different_types_take_memory_by_element() -> None:
     assert most > 2 * 512
 
 
+@on_simulated_gpus()
+def test_one_kernel_clears_a_list_of_integers() -> None:
+    """By element it would take as long as 100 kernels and their launches."""
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    seconds = {}
+    for dtype in (torch.float32, torch.int32):
+        tensors = [torch.ones(64, device="cuda", dtype=dtype) for _ in range(100)]
+        torch.cuda.synchronize()
+        begin.record()
+        torch._foreach_zero_(tensors)
+        end.record()
+        torch.cuda.synchronize()
+        seconds[dtype] = begin.elapsed_time(end)
+    assert seconds[torch.int32] == pytest.approx(seconds[torch.float32], rel=0.5)
+
+
 @on_simulated_gpus("--gpus", "2")
 def test_a_number_on_the_host_goes_with_a_list_on_any_device() -> None:
     lists = (

@@ -63,6 +63,21 @@ def test_it_is_the_bound_where_most_is_asked_for() -> None:
     assert torch.ops.mylib.select(rows).shape == (1000,)
 
 
+@on_simulated_gpus()
+def test_an_operation_of_a_library_may_take_a_tensor_on_the_host() -> None:
+    library = torch.library.Library("mylib", "FRAGMENT")
+    library.define("scale(Tensor rows, Tensor factors) -> Tensor")
+
+    @torch.library.register_fake("mylib::scale", lib=library)  # type: ignore[untyped-decorator]
+    def fake(rows: Any, _: Any) -> Any:
+        return torch.empty_like(rows)
+
+    _kept = register_native("mylib", "scale")
+    torch.ops.load_library(torch._C.__file__)
+    rows = torch.ones(4, 2, device="cuda")
+    assert torch.ops.mylib.scale(rows, torch.ones(2)).device == rows.device
+
+
 SELECTING = """
 import torch
 library = torch.library.Library("mylib", "FRAGMENT")

@@ -342,17 +342,22 @@ def test_hardly_any_is_hardly_any_whatever_is_unknown() -> None:
 # --- networks that learn on simulated GPUs -------------------------------------------------------
 
 
-@pytest.mark.parametrize("unknown", ["balanced", "most", "least"])
-def test_numbers_are_hardly_ever_below_a_tolerance(unknown: str) -> None:
-    output_of(compares_with_tolerances, "--values", "none", "--unknown", unknown)
+@pytest.mark.parametrize(("unknown", "share"), [("balanced", 0.5), ("most", 1), ("least", 0)])
+def test_numbers_are_hardly_ever_below_a_tolerance_but_probabilities_may_be(
+    unknown: str, share: float
+) -> None:
+    options = ("--values", "none", "--unknown", unknown)
+    output_of(_compare_with_tolerances, *options, arguments=(share,))
 
 
-def compares_with_tolerances() -> None:
+def _compare_with_tolerances(share: float) -> None:
     size = torch.randn(MANY, device="cuda").matmul(torch.randn(MANY[::-1], device="cuda")).abs()
     assert not (size.max() <= 1e-7).item()
     assert not (size.min() < 1e-11).item()
     assert (size.min() > 1e-11).item()
     assert ((-size).max() < -1e-11).item()
+    shares = (torch.randn(MANY, device="cuda") @ torch.randn(10_000, 500, device="cuda")).softmax(1)
+    assert shares[shares < 1e-6].numel() == share * shares.numel()
     window = torch.hann_window(1024, device="cuda")
     spectrum = torch.randn(2, 513, 97, dtype=torch.cfloat, device="cuda")
     assert torch.istft(spectrum, 1024, 256, window=window, length=24_576).shape == (2, 24_576)

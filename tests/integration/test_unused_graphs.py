@@ -13,6 +13,7 @@ from plimsoll.prediction.fitting.changes.of_causes import cause_changes
 from plimsoll.prediction.fitting.script_text import ScriptText
 from plimsoll.prediction.predict import predict
 from plimsoll.prediction.survey import Survey
+from plimsoll.recordings.causes.wording import first_and_last
 from tests.simulated import PROGRAMS, simulate
 
 if TYPE_CHECKING:
@@ -187,8 +188,10 @@ def test_graphs_of_an_evaluation_are_unused(name: str, tmp_path: Path) -> None:
     found = explained(tmp_path, UNUSED[name])
     cause, lines = found.causes[0], (HEAD + dedent(UNUSED[name])).splitlines()
     number = 1 + next(i for i, line in enumerate(lines) if line.endswith("# here"))
-    assert cause.line is not None
-    assert f"program.py:{number} " in cause.line
+    place = first_and_last(cause.line)
+    assert place is not None
+    assert place[0].endswith("program.py")
+    assert number in range(place[1], place[2] + 1)
     assert "for a backward pass that never runs" in cause.sentence
     assert cause.patch == "with torch.no_grad():"
     assert cause.bytes > 0.3 * found.peak.allocated_bytes
@@ -248,7 +251,7 @@ def test_the_report_of_a_recording_names_the_same_causes(tmp_path: Path) -> None
     assert not lines[0].startswith("The program leaks")
     assert lines[1].startswith(f"Why: {unused.sentence}")
     assert any(line.startswith(f"Also: {grows.sentence}") for line in lines[:5])
-    assert found.leaks[0].grown_bytes == grows.bytes
+    assert grows.bytes in [leak.grown_bytes for leak in found.leaks]
 
 
 def test_all_lines_of_an_evaluation_are_put_under_no_grad() -> None:

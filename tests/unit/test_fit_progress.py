@@ -54,3 +54,15 @@ def test_a_trial_says_which_allocator_needs_less(least: AllocatorUse, said: str)
     watcher.ended(attempt(least))
     assert shown.lines == [f"the unchanged script: fits, {said}, about 250 ms a step"]
     assert shown.doing == "1 of at most 15 simulations done"
+
+
+def test_a_trial_that_fits_only_under_another_setting_says_so_with_its_own_figure() -> None:
+    shown = Shown()
+    native = AllocatorUse("native", "", 4 * GiB, 9 * GiB, fits=False)
+    setting = "expandable_segments:True"
+    fits = AllocatorUse("native", setting, 4 * GiB, 7 * GiB, fits=True, within_bytes=5 * GiB)
+    uses = [native, fits, AllocatorUse("elastic", "", 4 * GiB, 4 * GiB, fits=True)]
+    found = prediction(4 * GiB, 9 * GiB, room=6 * GiB, seconds=0.25)
+    _Watcher(shown).ended(Attempt((), found, Survey(allocators=uses)))
+    said = f"fits under {setting}, 5.50 GiB, about 250 ms a step"
+    assert shown.lines == [f"the unchanged script: {said}"]

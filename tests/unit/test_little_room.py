@@ -65,19 +65,6 @@ def test_the_verdict_is_may_not_fit_if_the_context_may_take_more_than_is_left() 
     assert [each.startswith("It may not fit: the CUDA") for each in caveats_of_fit(found)] == [True]
 
 
-def test_a_list_of_cards_names_those_whose_contexts_may_take_more_than_is_left() -> None:
-    found = replace(
-        leaving(2 * GiB),
-        other_cards=[
-            CardVerdict("L4", 22 * GiB, fits=True, headroom_bytes=GiB),
-            CardVerdict("A2", 15 * GiB, fits=True, headroom_bytes=MiB, may_not_fit=True),
-        ],
-    )
-    assert "kernels need as much memory as on T4: L4\n" in str(found)
-    assert "Cards on which it may not fit, as the size of the CUDA context or the" in str(found)
-    assert "stays free: A2\n" in str(found)
-
-
 def with_range(found: Prediction, more: int, what: str = WORKSPACES[0]) -> Prediction:
     """Returns the prediction with a peak that may be larger by `more` bytes."""
     reserved = found.peak_reserved_bytes

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from plimsoll.prediction.fitting.attempts import Attempt
+    from plimsoll.prediction.results import Prediction
+    from plimsoll.prediction.survey import AllocatorUse
 
 _MOST_SIMULATIONS = 15
 _SCRIPTS = 150
@@ -59,6 +61,39 @@ def searched(
         except KeyboardInterrupt:
             search.settle()
     return search, attempts, heard
+
+
+class WithSetting(TinyAttempts):
+    """Runs a tiny script that also fits, barely, under another setting of PyTorch's allocator."""
+
+    def _attempt(self, changes: tuple[Change, ...]) -> Attempt:
+        found = super()._attempt(changes)
+        native, elastic = found.allocators()
+        setting = replace(
+            native, conf="expandable_segments:True", fits=True, within_bytes=self._room
+        )
+        assert found.survey is not None
+        survey = replace(found.survey, allocators=[native, setting, elastic])
+        return replace(found, survey=survey)
+
+
+@pytest.mark.parametrize(("holds", "allocator"), [(True, "native"), (False, "elastic")])
+def test_an_unchanged_script_gets_a_setting_of_pytorchs_before_plimsolls_allocator(
+    allocator: str, *, holds: bool
+) -> None:
+    script = replace(script_of(1000), waste=1.5)
+    room = 1100 * MiB
+    attempts = WithSetting(script, room)
+
+    def verify(changes: tuple[Change, ...], use: AllocatorUse) -> Prediction:
+        taken = use.taken_bytes if holds else use.peak_reserved_bytes
+        return TinyAttempts.verify(attempts, changes, replace(use, peak_reserved_bytes=taken))
+
+    with patch.object(attempts, "verify", verify):
+        search = Search(attempts, room, Heard())  # type: ignore[arg-type]
+        search.run()
+    assert search.best is not None
+    assert search.best.use.allocator == allocator
 
 
 def changes_of(script: TinyScript, *, guess: float = 1.0) -> list[Change]:

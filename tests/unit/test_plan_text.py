@@ -11,7 +11,7 @@ from plimsoll.base.units import GiB, MiB
 from plimsoll.page.page_file import ViewResult
 from plimsoll.prediction.fitting.applied_script import with_head
 from plimsoll.prediction.fitting.front_picture import front_picture
-from plimsoll.prediction.fitting.plan_parts import PlannedChange, Tried
+from plimsoll.prediction.fitting.plan_parts import OtherAllocator, PlannedChange, Tried
 from plimsoll.prediction.fitting.plan_text import plan_text, runs_picture, verdict_words
 from plimsoll.prediction.fitting.plans import Plan
 from plimsoll.prediction.timeline import Timeline
@@ -74,6 +74,19 @@ class TestAnswer:
         many = [replace(FUSED, short=f"a change that is number {number}") for number in range(6)]
         line = str(plan_of(plan=many)).splitlines()[0]
         assert "with a change that is number 0, a change that is number 1 and 4 more. It " in line
+
+    def test_an_unchanged_script_is_told_each_allocator_with_which_it_fits(self) -> None:
+        own = OtherAllocator("elastic", "", 4 * GiB, "plimsoll run train.py")
+        setting = "expandable_segments:True"
+        text = str(plan_of(plan=[], patch="", conf=setting, others=[own], applied="new.py"))
+        lines = text.splitlines()
+        assert lines[0].startswith(f"train.py fits in 6.00 GiB of T4 unchanged, under {setting}.")
+        assert lines[1:3] == [
+            "  it also fits under plimsoll's elastic allocator, where it takes 4.00 GiB: "
+            "plimsoll run train.py",
+            "  as it runs now it does not fit: on a card without a limit it takes 9.00 GiB",
+        ]
+        assert "new.py has the script unchanged, with this command at its head:" in lines
 
     def test_it_names_another_allocator(self) -> None:
         elastic = str(plan_of(allocator="elastic")).splitlines()[0]

@@ -18,6 +18,7 @@ from plimsoll.prediction import ranges
 from plimsoll.prediction.assumed import LETS_GO_LATER, SIZES_BY_DATA, Assumed
 from plimsoll.prediction.options import Options
 from plimsoll.prediction.rank_use import RankUse, alike
+from plimsoll.prediction.reruns import Reruns
 from tests.unit.test_fit import prediction
 
 if TYPE_CHECKING:
@@ -68,6 +69,10 @@ class Trials:
         return of_ranks(SIZES[asked.setup.unknown], asked.ranks or [0, 1, 2, 3], WATCHDOG)
 
 
+def with_range(request: Request, found: Prediction) -> Prediction:
+    return ranges.with_range(request, found, Reruns.of(request, found, lambda _: None))
+
+
 @pytest.fixture
 def request_of_four() -> Request:
     return Options(gpu="T4", nproc_per_node=4).request("json.tool", is_module=True)
@@ -77,7 +82,7 @@ def test_of_ranks_that_are_alike_one_runs_and_all_have_its_range(
     request_of_four: Request, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trials = Trials(monkeypatch)
-    found = ranges.with_range(request_of_four, of_ranks(4 * MiB, [0, 1, 2, 3], WATCHDOG))
+    found = with_range(request_of_four, of_ranks(4 * MiB, [0, 1, 2, 3], WATCHDOG))
     assert trials.asked == [("most", [0, 1]), ("least", [0, 1])]
     for rank in found.ranks:
         odd = rank.rank % 2
@@ -91,7 +96,7 @@ def test_all_run_where_a_rank_does_not_go_on_without_the_others(
     request_of_four: Request, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trials = Trials(monkeypatch, fails_alone=True)
-    found = ranges.with_range(request_of_four, of_ranks(4 * MiB, [0, 1, 2, 3], WATCHDOG))
+    found = with_range(request_of_four, of_ranks(4 * MiB, [0, 1, 2, 3], WATCHDOG))
     assert [ranks for _, ranks in trials.asked if ranks is None] == [None, None]
     assert found.ranks[2].peak_allocated_range_bytes == (2 * MiB, 6 * MiB)
 
@@ -106,7 +111,7 @@ def test_all_run_where_they_differ_or_send_what_hangs_on_data(
     assumptions: list[Assumed],
 ) -> None:
     trials = Trials(monkeypatch)
-    ranges.with_range(request_of_four, of_ranks(4 * MiB, ranks, assumptions))
+    with_range(request_of_four, of_ranks(4 * MiB, ranks, assumptions))
     assert trials.asked == [("most", None), ("least", None)]
 
 
@@ -115,7 +120,7 @@ def test_nothing_runs_where_no_size_depends_on_data(
 ) -> None:
     trials = Trials(monkeypatch)
     found = of_ranks(4 * MiB, [0, 1], [])
-    assert ranges.with_range(request_of_four, found) is found
+    assert with_range(request_of_four, found) is found
     assert trials.asked == []
 
 

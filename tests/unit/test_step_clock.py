@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from plimsoll.base.watchers import Watchers
+from plimsoll.prediction.child import step_clock
 from plimsoll.prediction.child.step_clock import StepClock
 from plimsoll.prediction.parts import StepTime
 from plimsoll.torch.simulated.library import Clock
@@ -74,6 +75,10 @@ class Model:
     """A stand-in for a module."""
 
 
+class Optimizer:
+    """A stand-in for an optimizer."""
+
+
 def train(clock: StepClock, machine: FakeSimulation, optimizer: object, host_ms: float) -> None:
     model, layer = Model(), Model()
     clock.note_forward(model, (tensor(32, 10),))
@@ -83,7 +88,7 @@ def train(clock: StepClock, machine: FakeSimulation, optimizer: object, host_ms:
 
 
 def test_a_step_is_the_middle_one_between_the_ends_of_an_optimizers() -> None:
-    machine, optimizer = FakeSimulation(), object()
+    machine, optimizer = FakeSimulation(), Optimizer()
     clock = StepClock(machine)  # type: ignore[arg-type]
     for host_ms in (500, 1, 1, 1, 1):
         train(clock, machine, optimizer, host_ms)
@@ -100,7 +105,7 @@ def test_a_step_is_the_middle_one_between_the_ends_of_an_optimizers() -> None:
 
 
 def test_where_the_gpu_waits_for_the_host_the_host_decides() -> None:
-    machine, optimizer = FakeSimulation(), object()
+    machine, optimizer = FakeSimulation(), Optimizer()
     clock = StepClock(machine)  # type: ignore[arg-type]
     for _ in range(5):
         train(clock, machine, optimizer, 40)
@@ -113,7 +118,7 @@ def test_where_the_gpu_waits_for_the_host_the_host_decides() -> None:
 def test_the_range_is_wider_on_cards_that_were_not_measured() -> None:
     ranges = {}
     for major in (8, 9):
-        machine, optimizer = FakeSimulation(major=major), object()
+        machine, optimizer = FakeSimulation(major=major), Optimizer()
         clock = StepClock(machine)  # type: ignore[arg-type]
         for _ in range(4):
             train(clock, machine, optimizer, 1)
@@ -123,7 +128,7 @@ def test_the_range_is_wider_on_cards_that_were_not_measured() -> None:
 
 
 def test_two_steps_are_too_few() -> None:
-    machine, optimizer = FakeSimulation(), object()
+    machine, optimizer = FakeSimulation(), Optimizer()
     clock = StepClock(machine)  # type: ignore[arg-type]
     for _ in range(2):
         train(clock, machine, optimizer, 1)
@@ -131,7 +136,7 @@ def test_two_steps_are_too_few() -> None:
 
 
 def test_where_optimizers_take_turns_a_step_is_one_of_the_rarer() -> None:
-    machine, often, rarely = FakeSimulation(), object(), object()
+    machine, often, rarely = FakeSimulation(), Optimizer(), Optimizer()
     clock = StepClock(machine)  # type: ignore[arg-type]
     for _ in range(5):
         for optimizer in (often, often, rarely):
@@ -140,33 +145,50 @@ def test_where_optimizers_take_turns_a_step_is_one_of_the_rarer() -> None:
     assert step.seconds == pytest.approx(0.030)
     assert step.ends_at is not None
     assert "test_step_clock.py" in step.ends_at
-    assert clock.optimizers_of_steps() == [id(rarely)]
+    assert clock.optimizers_of_steps() == [clock.number_of(rarely)]
 
 
 def test_of_optimizers_that_step_equally_often_the_last_one_ends_a_step() -> None:
-    machine, first, second = FakeSimulation(), object(), object()
+    machine, first, second = FakeSimulation(), Optimizer(), Optimizer()
     clock = StepClock(machine)  # type: ignore[arg-type]
     for _ in range(3):
         for optimizer in (first, second):
             train(clock, machine, optimizer, 1)
-    assert clock.optimizers_of_steps() == [id(second)]
+    assert clock.optimizers_of_steps() == [clock.number_of(second)]
 
 
 def test_an_optimizer_that_stepped_once_ends_no_steps_of_others() -> None:
-    machine, once, regular = FakeSimulation(), object(), object()
+    machine, once, regular = FakeSimulation(), Optimizer(), Optimizer()
     clock = StepClock(machine)  # type: ignore[arg-type]
     for optimizer in (regular, once, regular, regular):
         train(clock, machine, optimizer, 1)
-    assert clock.optimizers_of_steps() == [id(regular)]
+    assert clock.optimizers_of_steps() == [clock.number_of(regular)]
 
 
 def test_optimizers_of_one_training_after_another_both_end_steps() -> None:
-    machine, early, late = FakeSimulation(), object(), object()
+    machine, early, late = FakeSimulation(), Optimizer(), Optimizer()
     clock = StepClock(machine)  # type: ignore[arg-type]
     for optimizer in [early] * 5 + [late] * 3:
         train(clock, machine, optimizer, 1 if optimizer is early else 40)
-    assert clock.optimizers_of_steps() == [id(early), id(late)]
+    assert clock.optimizers_of_steps() == [clock.number_of(early), clock.number_of(late)]
     assert step_of(clock).seconds == pytest.approx(0.010)
+
+
+def test_an_optimizer_with_the_id_of_a_freed_one_is_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    folds = [Optimizer() for _ in range(4)]
+
+    def reused(each: object) -> int:
+        return folds.index(each) % 2 if isinstance(each, Optimizer) else id(each)
+
+    monkeypatch.setattr(step_clock, "id", reused, raising=False)
+    machine = FakeSimulation()
+    clock = StepClock(machine)  # type: ignore[arg-type]
+    for optimizer in folds:
+        for _ in range(3):
+            train(clock, machine, optimizer, 1)
+    assert clock.optimizers_of_steps() == [0, 1, 2, 3]
 
 
 class Loader:
@@ -186,7 +208,7 @@ def evaluate(clock: StepClock, machine: FakeSimulation) -> None:
 
 
 def test_an_evaluation_in_every_step_counts_neither_in_its_time_nor_in_its_samples() -> None:
-    machine, optimizer = FakeSimulation(), object()
+    machine, optimizer = FakeSimulation(), Optimizer()
     clock = StepClock(machine)  # type: ignore[arg-type]
     for _ in range(5):
         train(clock, machine, optimizer, 1)
@@ -199,7 +221,7 @@ def test_an_evaluation_in_every_step_counts_neither_in_its_time_nor_in_its_sampl
 
 
 def test_of_steps_with_and_without_an_evaluation_one_without_is_taken() -> None:
-    machine, optimizer = FakeSimulation(), object()
+    machine, optimizer = FakeSimulation(), Optimizer()
     clock = StepClock(machine)  # type: ignore[arg-type]
     for number in range(12):
         train(clock, machine, optimizer, 1)
@@ -210,7 +232,7 @@ def test_of_steps_with_and_without_an_evaluation_one_without_is_taken() -> None:
 
 
 def test_a_larger_batch_without_gradients_is_no_sample_of_a_step() -> None:
-    machine, optimizer = FakeSimulation(), object()
+    machine, optimizer = FakeSimulation(), Optimizer()
     clock = StepClock(machine)  # type: ignore[arg-type]
     for _ in range(4):
         clock._has_gradients = lambda: False
@@ -254,7 +276,7 @@ def test_generating_is_a_step_a_call() -> None:
 
 
 def test_lines_are_those_that_take_the_most_of_the_steps_after_the_first() -> None:
-    machine, optimizer = FakeSimulation(), object()
+    machine, optimizer = FakeSimulation(), Optimizer()
     clock = StepClock(machine)  # type: ignore[arg-type]
     machine.work(host_ms=1, compute_ms=500, stack=0)
     for _ in range(4):
@@ -267,7 +289,7 @@ def test_lines_are_those_that_take_the_most_of_the_steps_after_the_first() -> No
 
 
 def test_a_step_as_data_comes_back() -> None:
-    machine, optimizer = FakeSimulation(), object()
+    machine, optimizer = FakeSimulation(), Optimizer()
     clock = StepClock(machine)  # type: ignore[arg-type]
     for _ in range(4):
         train(clock, machine, optimizer, 1)

@@ -164,24 +164,26 @@ def test_any_run_replays_as_it_was_and_at_any_pace(
     assert other.reserved_bytes >= other.allocated_bytes
 
 
-def _after_a_caught_failure(taken_later: int) -> UncertainPeaks:
-    """A program whose fourth request fails. It frees all, and takes `taken_later` at the end.
+def _after_a_caught_failure(taken_later: int, failures: int = 1) -> UncertainPeaks:
+    """A program whose every fourth request fails. It takes `taken_later` at the end.
 
-    A kernel takes at most 2 GiB beside the third block, and at most 2 GiB beside the last one.
+    It frees all after each failure. Kernels take at most 2 GiB beside each third block, and at most
+    2 GiB beside the last one.
     """
     job = Job(of_job=False)
     kernels = [
         SimpleNamespace(
             device=0, kind=1, stream=0, bytes=0, least=0, most=2 * GiB, frees=0, allocations=count
         )
-        for count in (3, 4)
+        for count in (*range(3, 3 * failures + 1, 3), 3 * failures + 1)
     ]
     job.simulation.library.uncertain_memory = lambda: kernels
-    kept = [job.allocator.malloc(5 * GiB) for _ in range(3)]
-    with pytest.raises(OutOfMemoryError):
-        job.allocator.malloc(5 * GiB)
-    for block in kept:
-        job.allocator.free(block)
+    for _ in range(failures):
+        kept = [job.allocator.malloc(5 * GiB) for _ in range(3)]
+        with pytest.raises(OutOfMemoryError):
+            job.allocator.malloc(5 * GiB)
+        for block in kept:
+            job.allocator.free(block)
     job.allocator.empty_cache()
     job.allocator.malloc(taken_later)
     return job.range()
@@ -196,3 +198,8 @@ def test_a_program_that_catches_a_failed_request_may_see_it_fail_earlier() -> No
 
 def test_a_request_after_the_caught_failures_may_fail_by_itself() -> None:
     assert _after_a_caught_failure(15 * GiB).fails_with is not None
+
+
+def test_only_some_caught_failures_are_looked_at_so_that_the_replays_end() -> None:
+    assert _after_a_caught_failure(4 * GiB, failures=8).fails_with is None
+    assert _after_a_caught_failure(4 * GiB, failures=9).fails_with is not None

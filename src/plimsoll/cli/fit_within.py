@@ -133,13 +133,20 @@ def _together(names: Sequence[str]) -> str:
 
 
 def _outcome(attempt: Attempt) -> str:
+    from plimsoll.prediction.fitting.plan_text import allocator_title
+
     if attempt.prediction is None:
         return f"not possible: {attempt.failure}"
-    used = format_size(attempt.prediction.device_used_bytes)
+    used = f"{format_size(attempt.prediction.device_used_bytes)}{_with_less(attempt)}"
     seconds = attempt.step_seconds
     step = "" if seconds is None else f", about {format_seconds(seconds)} a step"
-    verdict = "fits" if attempt.fitting() is not None else "does not fit"
-    return f"{verdict}, {used}{_with_less(attempt)}{step}"
+    use = attempt.fitting()
+    if use is None:
+        return f"does not fit, {used}{step}"
+    if use == attempt.allocators()[0]:
+        return f"fits, {used}{step}"
+    taken = format_size(attempt.outside_bytes() + use.taken_bytes)
+    return f"fits under {allocator_title(use.allocator, use.conf)}, {taken}{step}"
 
 
 def _with_less(attempt: Attempt) -> str:

@@ -309,6 +309,7 @@ def _answer(results: list[Prediction]) -> Iterator[str]:
     """Yields the lines that say on which cards the script fits, and what limits the answer."""
     from plimsoll.prediction.caveats import caveats
     from plimsoll.prediction.little_room import doubt, spare_caveats
+    from plimsoll.prediction.need_text import rescue_text
     from plimsoll.prediction.text import whose_line
 
     first = results[0]
@@ -324,6 +325,8 @@ def _answer(results: list[Prediction]) -> Iterator[str]:
     ]
     yield f"{first.script} {'; it '.join(filter(None, verdicts))}"
     for result in results:
+        if rescue := rescue_text(result):
+            yield f"{result.gpu}: {rescue.removeprefix('; ')}"
         if result.why_unknown is not None:
             yield f"{result.gpu}: {result.why_unknown}"
     if (line := whose_line(first)) is not None:
@@ -338,6 +341,7 @@ def _answer(results: list[Prediction]) -> Iterator[str]:
 
 def _table(results: list[Prediction], width: int | None) -> Iterator[str]:
     from plimsoll.prediction.little_room import doubt
+    from plimsoll.prediction.need_text import needed_bytes
 
     heads = ("card", "memory", "allocated", "reserved", "needs", "headroom", "step", "fits")
     rows = [
@@ -346,7 +350,7 @@ def _table(results: list[Prediction], width: int | None) -> Iterator[str]:
             format_size(result.total_bytes),
             format_size(result.peak_allocated_bytes),
             format_size(result.peak_reserved_bytes),
-            format_size(result.device_used_bytes),
+            format_size(needed_bytes(result)),
             ("-" if result.headroom_bytes < 0 else "") + format_size(abs(result.headroom_bytes)),
             _step(result),
             "may not"

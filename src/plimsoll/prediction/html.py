@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from plimsoll.base.notebook_form import answer, folded, size_table, table
 from plimsoll.base.units import format_seconds, format_size
+from plimsoll.prediction.need_text import needed_bytes
 from plimsoll.prediction.text import memory_text, prediction_text
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def _figures(p: PredictionParts) -> Iterator[tuple[str, str]]:
     yield "peak allocated", format_size(p.peak_allocated_bytes)
     yield "peak reserved", format_size(p.peak_reserved_bytes)
     shown = "would need" if p.fits is False else "nvidia-smi shows"
-    yield shown, f"{format_size(p.device_used_bytes)} of {memory_text(p)}"
+    yield shown, f"{format_size(needed_bytes(p))} of {memory_text(p)}"
     if p.host_peak_bytes is not None:
         yield "host memory, estimated", format_size(p.host_peak_bytes)
     if p.step is not None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from plimsoll.base.layout import table
 from plimsoll.base.units import format_count, format_size
 from plimsoll.prediction.little_room import doubt, spare_words
+from plimsoll.prediction.need_text import lack_text, rescue_text
 from plimsoll.prediction.serving_text import serving_verdict
 
 if TYPE_CHECKING:
@@ -105,10 +106,11 @@ def _verdict(p: PredictionParts) -> str:
             f"the least to spare, {spare_words(p).replace(' to spare', '')}{why_not}"
         )
     failed = sum(use.stands_for for use in p.ranks if use.fits is False)
-    left = "to spare, but not in one piece" if p.headroom_bytes >= 0 else "too little"
+    in_pieces = f"{spare} to spare, but not in one piece"
     return (
         f"{p.script} does not fit on {where}{so_far}: {failed} of {count} ranks; rank "
-        f"{p.worst_rank} is the worst, {spare} {left}"
+        f"{p.worst_rank} is the worst, "
+        f"{in_pieces if p.headroom_bytes >= 0 else lack_text(p)}{rescue_text(p)}"
     )
 
 

@@ -7,6 +7,7 @@ from typing import Any, Self, TypeVar
 
 from plimsoll.engine.plans.use import PlanUse
 from plimsoll.engine.shared_use import SharedUse
+from plimsoll.prediction.allocator_need import AllocatorNeed
 from plimsoll.prediction.assumed import NEEDS_TRIALS, Assumed
 from plimsoll.prediction.compiled_use import CompiledUse
 from plimsoll.prediction.not_kept import NotKept, promises_not_kept
@@ -26,6 +27,7 @@ CATEGORIES = tuple(name for name in ALL_CATEGORIES if name != "unknown")
 _WORKED_OUT = (
     "device_used_range_bytes",
     "samples_per_second",
+    "needed_bytes",
     "not_kept",
     "why",
     "may_not_fit",
@@ -300,6 +302,10 @@ class PredictionParts:
         host_peak_bytes: An estimate of the most host memory that all processes of the program use
             together, on the machine where they use the most; None if unknown.
         host_peak_range_bytes: The least and the most that `host_peak_bytes` may be.
+        needs: What a script that does not fit needs of a card's memory: with its own allocator
+            first, then, if the live blocks alone fit the card, with other settings and with
+            plimsoll's allocator. If several GPUs are used, the most on any of them. Empty if
+            unknown: then only `device_used_bytes`, of a run with unlimited memory, says more.
     """
 
     script: str
@@ -362,6 +368,15 @@ class PredictionParts:
     serving: ServingUse | None = None
     fewer_steps: FewerSteps | None = None
     context_most_bytes: int | None = None
+    needs: list[AllocatorNeed] = field(default_factory=list)
+
+    @property
+    def needed_bytes(self) -> int | None:
+        """The least memory of a card on which a script that does not fit runs to its end.
+
+        None if unknown. The script's own allocator counts, and the CUDA context and NCCL too.
+        """
+        return self.needs[0].card_bytes if self.fits is False and self.needs else None
 
     @property
     def room_bytes(self) -> int:
@@ -413,6 +428,7 @@ class PredictionParts:
         return asdict(self) | {
             "device_used_range_bytes": self.device_used_range_bytes,
             "samples_per_second": self.samples_per_second,
+            "needed_bytes": self.needed_bytes,
             "not_kept": [asdict(each) for each in self.not_kept],
         }
 
@@ -446,6 +462,7 @@ class PredictionParts:
                 "causes": [Cause(**cause) for cause in values["causes"]],
                 "serving": values["serving"] and ServingUse.from_dict(values["serving"]),
                 "timeline": values["timeline"] and Timeline(**values["timeline"]),
+                "needs": [AllocatorNeed(**need) for need in values["needs"]],
             }
         )
 

@@ -19,6 +19,7 @@ from plimsoll.prediction.distinct import find_roles
 from plimsoll.prediction.options import Options
 from plimsoll.prediction.ranges import with_doubtful_cards, with_range
 from plimsoll.prediction.reruns import Reruns
+from plimsoll.recordings.causes.fragments import Pieces, Way, with_fragments
 from plimsoll.recordings.causes.outside_pytorch import CardParts, with_outside
 
 if TYPE_CHECKING:
@@ -244,8 +245,10 @@ def _with_need(request: Request, result: Prediction, reruns: Reruns) -> Predicti
     if result.fits is not False:
         return with_range(request, result, reruns)
     reruns.begin("without a limit of memory, to find out how much it needs")
-    needed = run(replace(request, setup=replace(request.setup, unlimited=True)), shows_output=False)
-    headroom = _room(result) - needed.device_used_bytes
+    setup = replace(request.setup, unlimited=True)
+    needed = run(replace(request, setup=setup, finds_need=True), shows_output=False)
+    is_known = bool(needed.needs) and not needed.needs[0].fits
+    headroom = needed.headroom_bytes if is_known else _room(result) - needed.device_used_bytes
     if result.shared is not None:  # all GPUs spill into the same host memory
         spills = [max(0, (use.card_bytes or 0) - result.total_bytes) for use in needed.devices]
         headroom -= sum(spills) - max(spills, default=0)
@@ -254,6 +257,7 @@ def _with_need(request: Request, result: Prediction, reruns: Reruns) -> Predicti
     found = replace(
         needed,
         fits=False,
+        needs=needed.needs if is_known else [],
         out_of_memory=result.out_of_memory,
         num_ooms=result.num_ooms,
         total_bytes=result.total_bytes,
@@ -273,7 +277,8 @@ def _with_need(request: Request, result: Prediction, reruns: Reruns) -> Predicti
         seconds=result.seconds + needed.seconds,
         ranks=_with_verdicts(needed, result),
     )
-    return with_range(request, replace(found, causes=_with_outside(found)), reruns)
+    found = replace(found, causes=_with_outside(found))
+    return with_range(request, replace(found, causes=_with_pieces(found)), reruns)
 
 
 def _fetched(result: Prediction) -> list[Assumed]:
@@ -297,16 +302,34 @@ def _with_outside(found: Prediction) -> list[Cause]:
     return with_outside(found.causes, parts)
 
 
+def _with_pieces(found: Prediction) -> list[Cause]:
+    """Adds the cause "fragments" if the live blocks fit the card, and only fragments do not."""
+    if found.needed_bytes is None or found.limit_bytes is not None:
+        return found.causes
+    outside = found.context_bytes + found.nccl_bytes
+    pieces = Pieces(
+        total_bytes=found.total_bytes,
+        live_bytes=found.peak_allocated_bytes + outside,
+        needed_bytes=found.needed_bytes,
+        ways=[Way(need.way, need.setting, need.card_bytes, need.fits) for need in found.needs[1:]],
+    )
+    return with_fragments(found.causes, pieces)
+
+
 def _with_verdicts(needed: Prediction, result: Prediction) -> list[RankUse]:
     """Returns what each rank used in the run `needed`, which had unlimited memory.
 
     A rank's `fits` says whether the rank fits the real card. It is False if the rank failed in the
-    run `result`, or if it used more memory than the card and the shared memory have together.
+    run `result`, or if it needs more memory than the card and the shared memory have together.
     """
+    is_known = bool(needed.needs)
     failed = {use.rank for use in result.ranks if use.fits is False}
     room = _room(result)
     return [
-        replace(use, fits=use.rank not in failed and use.card_used_bytes <= room)
+        replace(
+            use,
+            fits=use.rank not in failed and (use.fits if is_known else use.card_used_bytes <= room),
+        )
         if use.card_used_bytes is not None
         else use
         for use in needed.ranks

@@ -208,6 +208,8 @@ class AllocatorUse:
             cached memory to serve a request.
         least_bytes: The least memory in which it serves all requests, rounded up to the driver's
             granularity; None if `fits`, or if no search was made.
+        within_bytes: The most bytes reserved where `Request.room` is the limit; None if `fits` is
+            False, or if even `peak_reserved_bytes` stay below the limit.
     """
 
     allocator: str
@@ -216,6 +218,12 @@ class AllocatorUse:
     peak_reserved_bytes: int
     fits: bool
     least_bytes: int | None = None
+    within_bytes: int | None = None
+
+    @property
+    def taken_bytes(self) -> int:
+        """The most bytes that are reserved on the card, if the program fits."""
+        return self.peak_reserved_bytes if self.within_bytes is None else self.within_bytes
 
     @property
     def least_reserved_bytes(self) -> int:

@@ -30,7 +30,14 @@ from plimsoll.prediction.caveats import (
 )
 from plimsoll.prediction.gpu_rows import gpu_rows
 from plimsoll.prediction.job_text import card_of, is_job, job_verdict, rate_text, shared_card_rows
-from plimsoll.prediction.little_room import MAY_TAKE_MORE, doubt, spare_caveats, spare_words
+from plimsoll.prediction.little_room import doubt, spare_caveats, spare_words
+from plimsoll.prediction.need_text import (
+    endless_text,
+    lack_text,
+    need_figure,
+    other_cards_text,
+    rescue_text,
+)
 from plimsoll.prediction.parts import FEWEST_STEPS, INTERRUPTED
 from plimsoll.prediction.serving_text import serving_lines, serving_verdict, serving_why
 from plimsoll.prediction.step_growth import STEPS, growth_bytes, steady_from
@@ -49,7 +56,6 @@ if TYPE_CHECKING:
     from plimsoll.recordings.causes.cause import Cause
 
 _MOST_LINES = 6
-_MOST_CARDS = 8
 _MOST_PROCESSES = 8
 _MOST_WRITTEN = 6
 _LEAST_SECONDS = 5e-7
@@ -82,7 +88,7 @@ def prediction_text(
     sections = (
         *(serving_lines, _categories, _lines, _plan, _shared, _in_shared, _compiled, _steps),
         _fewer_steps,
-        *(_time, _cards),
+        *(_time, other_cards_text),
         lambda p: assumed_lines(p.assumptions),
     )
     job = [*job_verdict(prediction, width)]
@@ -265,16 +271,20 @@ def headline(p: PredictionParts) -> str:
     verdict = "does not fit" if not p.fits else "fits" if why_not is None else "may not fit"
     if (serving := serving_verdict(p)) is not None:
         return f"{p.script} {verdict} on {where}: {serving}"
-    left = "to spare" if p.headroom_bytes >= 0 else "too little"
     so_far = " so far" if p.stopped else ""
-    spare = spare_words(p) if p.fits else f"{format_size(abs(p.headroom_bytes))} {left}"
+    if p.fits:
+        spare = spare_words(p)
+    elif p.headroom_bytes >= 0:
+        spare = f"{format_size(p.headroom_bytes)} to spare"
+    else:
+        spare = lack_text(p)
     fullest = _fullest_of_several(p)
     if fullest is not None:
         which = "the least" if p.headroom_bytes >= 0 else "the worst"
         spare += f" on GPU {fullest.device}, {which} of its {len(p.devices)} GPUs"
     and_why = "" if why_not is None else f", and {why_not}"
     early = ", and no step of an optimizer has ended yet" if _is_early(p) else ""
-    return f"{p.script} {verdict} on {where}{so_far}: {spare}{and_why}{early}"
+    return f"{p.script} {verdict} on {where}{so_far}: {spare}{rescue_text(p)}{and_why}{early}"
 
 
 def _is_early(p: PredictionParts) -> bool:
@@ -302,11 +312,12 @@ def _figures(p: PredictionParts) -> Iterator[str]:
     allocated, reserved = p.peak_allocated_range_bytes, p.peak_reserved_range_bytes
     decides = _what_decides(p)
     yield f"  peak allocated   {_figure(p.peak_allocated_bytes, allocated, decides)}"
-    yield f"  peak reserved    {_figure(p.peak_reserved_bytes, reserved, decides)}"
-    used = _figure(p.device_used_bytes, p.device_used_range_bytes)
+    of_run = _figure(p.peak_reserved_bytes, reserved, decides)
+    yield f"  peak reserved    {of_run}{endless_text(p)}"
     if p.fits is False and p.serving is None:
-        yield f"  would need       {used}; the card has {memory_text(p)}"
+        yield f"  would need       {need_figure(p)}; the card has {memory_text(p)}"
     else:
+        used = _figure(p.device_used_bytes, p.device_used_range_bytes)
         yield f"  nvidia-smi shows {used} of {memory_text(p)}"
     if p.limit_bytes is not None:
         limit = format_size(p.limit_bytes)
@@ -491,48 +502,14 @@ def _time(p: PredictionParts) -> Iterator[str]:
             f"All collectives take {format_seconds(step.collectives_seconds)}, partly beside "
             f"kernels. plimsoll assumes {step.network_gbit_per_s} Gbit/s of network for each GPU."
         )
-    if not step.lines:
-        return
     if step.ends_at is not None:
         yield f"The script has several optimizers; a step ends at {step.ends_at}."
+    if not step.lines:
+        return
     count = format_count(step.kernels, "operation")
     yield f"Lines that take the most time (a {step.what} has {count}):"
     for line in step.lines:
         yield f"  {format_seconds(line.seconds):>9}  {line.line}"
-
-
-def _cards(p: PredictionParts) -> Iterator[str]:
-    if p.no_other_cards is not None:
-        yield (
-            f"This run does not show whether other cards fit, because {p.no_other_cards}. To try "
-            "them: plimsoll predict --gpu NAME --gpu NAME …"
-        )
-    fitting = sorted(
-        (card for card in p.other_cards if card.fits), key=lambda card: (card.total_bytes, card.gpu)
-    )
-    if not fitting:
-        return
-    alone = " without shared memory" if p.shared else ""
-    roomy = [card.gpu for card in fitting if card.headroom_bytes >= 0 and not card.may_not_fit]
-    tight = [card.gpu for card in fitting if card.headroom_bytes < 0 and not card.may_not_fit]
-    if roomy:
-        condition = f"if their kernels need as much memory as on {p.gpu}"
-        yield f"Cards on which it fits{alone}, {condition}: {_some(roomy)}"
-    if tight:
-        yield (
-            f"Cards on which it fits{alone} only because cached memory goes back to the driver: "
-            f"{_some(tight)}"
-        )
-    doubtful = [card.gpu for card in fitting if card.may_not_fit]
-    if doubtful:
-        yield f"Cards on which it may not fit{alone}, as {MAY_TAKE_MORE}: {_some(doubtful)}"
-    failing = [card.gpu for card in p.other_cards if not card.fits]
-    if failing:
-        yield f"Cards on which it does not fit: {_some(failing)}"
-
-
-def _some(cards: list[str]) -> str:
-    return ", ".join(cards[:_MOST_CARDS]) + (", …" if len(cards) > _MOST_CARDS else "")
 
 
 def written_lines(written: list[Written]) -> Iterator[str]:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from plimsoll import _core
 from plimsoll.base.torch_environment import WITHOUT_CACHE
@@ -19,6 +17,7 @@ from plimsoll.prediction.assumed import (
     WATCHER_FAILED,
     Assumed,
 )
+from plimsoll.prediction.child.allocator_needs import allocator_needs, of_all
 from plimsoll.prediction.child.compiled_report import compiled_use
 from plimsoll.prediction.child.found_causes import causes_of
 from plimsoll.prediction.child.guests import note_other_cards
@@ -26,12 +25,11 @@ from plimsoll.prediction.child.own_limits import tightest_limit
 from plimsoll.prediction.child.peak_contents import PeakContents, Run, find_peak
 from plimsoll.prediction.child.printing import is_of_printing
 from plimsoll.prediction.child.program_notes import notes_of
+from plimsoll.prediction.child.recorded_run import recorded_run
 from plimsoll.prediction.child.script_ending import ScriptEnding, line_of_stack, reason_of
 from plimsoll.prediction.child.uncertain_peaks import UncertainPeaks, uncertain_peaks
 from plimsoll.prediction.parts import CardVerdict, GpuUse, PredictionParts, Stopped
 from plimsoll.recordings.analysis.lines import source_line
-from plimsoll.recordings.events import Action, EventBatch
-from plimsoll.recordings.recording import LoadedTrace, Recording
 from plimsoll.torch.building import versions
 from plimsoll.torch.simulated.library import BEYOND_BUDGET, MATH_ATTENTION
 from plimsoll.torch.simulated.memory_limits import heeded, without_limit
@@ -42,6 +40,7 @@ if TYPE_CHECKING:
 
     from plimsoll.engine.gpus.profiles import GpuProfile
     from plimsoll.engine.simulator.allocator import Allocator
+    from plimsoll.prediction.allocator_need import AllocatorNeed
     from plimsoll.prediction.child.high_water import HighWaterMark, HighWaterMarks
     from plimsoll.prediction.child.labels import BlockLabels
     from plimsoll.prediction.child.own_limits import TightestLimit
@@ -49,6 +48,7 @@ if TYPE_CHECKING:
     from plimsoll.prediction.child.stops import Stop
     from plimsoll.prediction.request import Request
     from plimsoll.recordings.causes.cause import Cause
+    from plimsoll.recordings.recording import Recording
     from plimsoll.torch.simulated.simulation import Simulation
 
 
@@ -81,6 +81,8 @@ def make_report(
         _used_gpu(simulation, labels, high_water, device)
         for device in sorted(simulation.contexts) or [0]
     ]
+    if request.finds_need and _fits(simulation, ending) and not why_no_replays(simulation):
+        used = [gpu.with_needs(simulation) for gpu in used]
     fullest = min(used, key=lambda gpu: gpu.headroom_bytes)
     prediction = _prediction(simulation, labels, request, used, fullest, ending, stop, seconds)
     return {
@@ -150,6 +152,7 @@ def _prediction(
         shared_lines=peak.shared_lines,
         fits=fits,
         headroom_bytes=fullest.headroom_bytes,
+        needs=of_all([gpu.needs for gpu in used]),
         peak_allocated_range_bytes=uncertain.allocated,
         peak_reserved_range_bytes=uncertain.reserved,
         may_fail_with_bytes=uncertain.fails_with,
@@ -330,6 +333,11 @@ def _why_no_other_cards(simulation: Simulation) -> str | None:
         return f"the program reads how much memory its card has ({simulation.size_read_at})"
     if _core.size_read_by_cuda():
         return "a library of the program reads how much memory its card has"
+    return why_no_replays(simulation)
+
+
+def why_no_replays(simulation: Simulation) -> str | None:
+    """Returns why replays of the run's requests do not show its need; None if they do."""
     if any(map(simulation.driver_memory.most_bytes, simulation.contexts)):
         return "memory was taken of CUDA's driver itself, outside PyTorch's allocator"
     if any(map(_failures, simulation.allocators)):
@@ -352,6 +360,8 @@ class _UsedGpu:
         nccl_bytes: The memory that NCCL took on the GPU.
         card_bytes: The most that nvidia-smi would show of the process.
         headroom_bytes: The memory that stays free, as in `PredictionParts`.
+        room_bytes: The most that PyTorch's allocator could reserve on the GPU.
+        needs: What the run needs of the GPU's memory with each allocator; empty if unknown.
     """
 
     device: int
@@ -362,11 +372,17 @@ class _UsedGpu:
     nccl_bytes: int
     card_bytes: int
     headroom_bytes: int
+    room_bytes: int
+    needs: list[AllocatorNeed] = field(default_factory=list)
 
-    @property
-    def room_bytes(self) -> int:
-        """The most that PyTorch's allocator could reserve on the GPU."""
-        return self.headroom_bytes + self.peak.reserved_bytes
+    def with_needs(self, simulation: Simulation) -> _UsedGpu:
+        """Returns the object with `needs`, and with the headroom that follows from them."""
+        outside = self.context_bytes + self.nccl_bytes
+        needs = allocator_needs(simulation, self.device, self.room_bytes, outside)
+        if not needs:
+            return self
+        headroom = self.room_bytes + outside - needs[0].card_bytes
+        return replace(self, needs=needs, headroom_bytes=headroom)
 
     def use(self) -> GpuUse:
         """Returns the `GpuUse` of this GPU for a prediction."""
@@ -396,7 +412,8 @@ def _used_gpu(
         headroom += max(peak.shared.total_bytes - beside, peak.shared.peak_bytes)
     if limit is not None:
         headroom = min(headroom, limit.left_bytes)
-    return _UsedGpu(device, run, limit, peak, context, nccl, card, headroom)
+    room = headroom + peak.reserved_bytes
+    return _UsedGpu(device, run, limit, peak, context, nccl, card, headroom, room)
 
 
 def _other_cards(simulation: Simulation, used: list[_UsedGpu]) -> list[CardVerdict]:
@@ -411,15 +428,16 @@ def _other_cards(simulation: Simulation, used: list[_UsedGpu]) -> list[CardVerdi
     """
     recordings: dict[int, Recording] = {}
 
-    def room_on(card: GpuProfile, gpu: _UsedGpu, *, at_least: bool = False) -> int:
+    def room_on(card: GpuProfile, gpu: _UsedGpu, *, with_most_context: bool = False) -> int:
         limit = simulation.limits[gpu.device][-1].bytes_of(card.total_bytes)
         context = simulation.context_on(card, gpu.device)
-        if at_least:
+        if with_most_context:
             context = card.most_context_bytes(context) or context
         return min(card.total_bytes - context - gpu.nccl_bytes, limit)
 
-    def spare_on(card: GpuProfile, *, at_least: bool = False) -> int:
-        return min(room_on(card, gpu, at_least=at_least) - gpu.peak.reserved_bytes for gpu in used)
+    def may_lack_room(card: GpuProfile, gpu: _UsedGpu) -> bool:
+        least = room_on(card, gpu, with_most_context=True)
+        return least < min(room_on(card, gpu), gpu.peak.reserved_bytes)
 
     def fits(card: GpuProfile, gpu: _UsedGpu) -> bool:
         room = room_on(card, gpu)
@@ -444,10 +462,8 @@ def _other_cards(simulation: Simulation, used: list[_UsedGpu]) -> list[CardVerdi
             card.name,
             card.total_bytes,
             fits=(does_fit := all(fits(card, gpu) for gpu in used)),
-            headroom_bytes=spare_on(card),
-            may_not_fit=does_fit
-            and not card.context_measured
-            and spare_on(card, at_least=True) < 0,
+            headroom_bytes=min(room_on(card, gpu) - gpu.peak.reserved_bytes for gpu in used),
+            may_not_fit=does_fit and any(may_lack_room(card, gpu) for gpu in used),
         )
         for card in gpu_profiles()
         if _has_fused_attention(card) == _has_fused_attention(simulation.profiles[0])
@@ -460,24 +476,3 @@ def _has_fused_attention(card: GpuProfile) -> bool:
     Older cards run other attention kernels, which allocate different amounts of memory.
     """
     return card.compute_capability >= (8, 0)
-
-
-def recorded_run(simulation: Simulation, device: int) -> Recording:
-    """Returns the requests of a device as a recording, for replays."""
-    columns = simulation.allocators[device].engine.history_columns()
-    action, address, size, stream, time_us, _, shared = columns
-    keep = np.isin(action, [Action.ALLOC, Action.FREE_REQUESTED, Action.FREE_COMPLETED])
-    none = np.zeros(len(action), dtype=np.uint64)
-    batch = EventBatch.of(
-        {
-            "action": action,
-            "address": address,
-            "size": size,
-            "stream": stream,
-            "time_us": time_us,
-            "pool_first": none,
-            "pool_second": none,
-            "shared": shared,
-        }
-    )[keep]
-    return Recording("the simulated run", [LoadedTrace(device, batch, [])], {})

@@ -71,7 +71,7 @@ class BlockLabels:
             self._compiled.append,
             self._uses.before_step,
             self._uses.after_step,
-            lambda optimizer: self._steps_of[id(optimizer)],
+            lambda optimizer: self._steps_of[self.step_clock.number_of(optimizer)],
         )
 
     def _note_compiled(self) -> None:
@@ -90,8 +90,9 @@ class BlockLabels:
         return sorted(ends[device] for of in optimizers for ends in self._ends_of[of])
 
     def _end_step(self, optimizer: Any) -> None:
-        self._steps_of[id(optimizer)] += 1
+        number = self.step_clock.number_of(optimizer)
+        self._steps_of[number] += 1
         events = tuple(each.engine.history_size for each in self._simulation.allocators)
-        self._ends_of[id(optimizer)].append(events)
+        self._ends_of[number].append(events)
         self.step_clock.end_step(optimizer)
         self._limit(min(self._steps_of.values()))

@@ -97,7 +97,7 @@ def rank_use(reported: ProcessReport, cards: dict[str, Card]) -> RankUse:
         device_used_bytes=found["device_used_bytes"],
         nccl_bytes=found["nccl_bytes"],
         nccl_range_bytes=found["nccl_range_bytes"],
-        fits=found["fits"] and (True if is_sure else None),
+        fits=found["fits"] and _has_room(found) and (True if is_sure else None),
         peak_allocated_range_bytes=_bounds(found, "allocated")
         or ((requested, allocated) if depends else None),
         peak_reserved_range_bytes=_bounds(found, "reserved")
@@ -108,6 +108,11 @@ def rank_use(reported: ProcessReport, cards: dict[str, Card]) -> RankUse:
         else found["device_used_bytes"],
         serving=found["serving"] and ServingUse.from_dict(found["serving"]),
     )
+
+
+def _has_room(found: dict[str, Any]) -> bool:
+    """Returns False if a run with unlimited memory has shown that the card is too small."""
+    return all(need["fits"] for need in found["needs"][:1])
 
 
 def _bounds(found: dict[str, Any], peak: str) -> tuple[int, int] | None:

@@ -181,8 +181,9 @@ class SampleCount:
         """Ends a step and counts its samples.
 
         Args:
-            of: The `id()` of the optimizer that made the step. In a program without optimizers, the
-                `id()` of the object in which `StepClock` keeps the ends of the steps.
+            of: The number of the optimizer that made the step (`StepClock.number_of`). In a program
+                without optimizers, the `id()` of the object in which `StepClock` keeps the ends of
+                the steps.
         """
         self._called[of] += (self._before + self._new) or self._derived
         self._waits_for_tensor = False
@@ -208,7 +209,7 @@ class SampleCount:
         """Adds a batch's samples to the count for `of`.
 
         Args:
-            of: An id as in `end_step`.
+            of: As in `end_step`.
             batch: The number of samples; None counts as 0.
         """
         self._called[of] += batch or 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 import sys
 import time
 import weakref
@@ -167,6 +168,8 @@ class StepClock:
     def __init__(self, simulation: Simulation) -> None:
         self._simulation = simulation
         self._by_optimizer: dict[int, _Steps] = {}
+        self._numbers = itertools.count()
+        self._numbered: dict[int, tuple[weakref.ref[Any], int]] = {}  # by the optimizer's `id`
         self._turns = 0
         self._generated = _Steps("call of generate()")
         self._called = _Steps("call of the model")
@@ -203,19 +206,32 @@ class StepClock:
 
     def end_step(self, optimizer: Any) -> None:
         """Notes that the host has queued an optimizer's step."""
-        self._samples.end_training_step(id(optimizer))
-        steps = self._by_optimizer.get(id(optimizer))
+        number = self.number_of(optimizer)
+        self._samples.end_training_step(number)
+        steps = self._by_optimizer.get(number)
         if steps is None:
             line = where(self._simulation.runners)
             steps = _Steps("step", line, first_turn=self._turns)
-            self._by_optimizer[id(optimizer)] = steps
+            self._by_optimizer[number] = steps
         steps.last_turn = self._turns
         self._turns += 1
         self._end(steps)
         self._outermost = None
 
+    def number_of(self, optimizer: Any) -> int:
+        """Returns a number that no other optimizer gets.
+
+        Python may give the `id` of an optimizer that was freed to a later optimizer, as in a
+        program that makes a new optimizer for each fold of its data.
+        """
+        of, number = self._numbered.get(id(optimizer), (None, 0))
+        if of is None or of() is not optimizer:
+            number = next(self._numbers)
+            self._numbered[id(optimizer)] = weakref.ref(optimizer), number
+        return number
+
     def optimizers_of_steps(self) -> list[int]:
-        """Returns the ids of the optimizers whose steps are the program's steps, in their order.
+        """Returns the numbers of the optimizers whose steps are the program's, in their order.
 
         Optimizers that take turns have one such optimizer together. A program that trains with one
         optimizer after the other has several.

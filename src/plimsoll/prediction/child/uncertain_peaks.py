@@ -3,8 +3,8 @@
 The memory of some kernels is known only as a range. plimsoll replays the run several times, with
 different sizes from these ranges. One replay uses the least sizes, and one the largest. Two
 replays are not enough, because reserved memory may be highest with sizes in between, if a freed
-block is a bad fit for the next request. So plimsoll also draws sizes at random. A draw gives about
-half of the kernels or more their expected size.
+block is a bad fit for the next request. So plimsoll also draws sizes at random. In each draw, at
+least about half of the kernels have their expected size.
 
 A block that other streams also use, such as NCCL's or those of `record_stream`, can be reused only
 when these streams are done. The host's pace decides how many requests the program makes until then.
@@ -50,11 +50,11 @@ _DRAWS = 100
 _MOST_EVENTS = 20_000_000
 """The draws of one kind replay about this many events at most. A long run gets fewer draws."""
 _AS_THOUGHT = (0.85, 0.5)
-"""The probability that the first draw, and the last, gives a kernel's memory its expected size.
+"""The probability that a kernel's memory has its expected size, in the first draw and in the last.
 
 If a row of data/cudnn_workspaces.csv is left out, its neighbour predicts it in 80 to 90 % of cases.
-The convolutions of one program are alike, though: of a GAN and of a network of depthwise
-convolutions with unusual widths, half of the sizes were predicted (on an H200).
+The convolutions of one program are alike, though: on an H200, plimsoll predicted half of the sizes
+of a GAN, and of a network of depthwise convolutions with unusual widths.
 """
 _LATER = (0, 3, 10)
 """Factors on the delay of a block's reuse.
@@ -73,6 +73,8 @@ _TAKEN = (Action.ALLOC, Action.FREE_REQUESTED, Action.FREE_COMPLETED)
 """The events that a replay adds for memory that a kernel allocates and frees."""
 _ADDRESS = 1 << 62
 """The address given to a kernel's uncertain memory: higher than any address of a run."""
+_MOST_CAUGHT = 8
+"""How many caught failures a replay may move to an earlier request. Each takes a further replay."""
 _OWN_ADDRESS, _APART = 1 << 52, 1 << 9
 """The first of the unique addresses for blocks, and the distance from one to the next."""
 
@@ -318,7 +320,8 @@ class _Run:
 
         In the run, the program may have caught errors of failed requests. A request before such an
         error that fails in the replay raises the same error earlier. So the replay goes on without
-        the blocks that the program requested in between.
+        the blocks that the program requested in between. After `_MOST_CAUGHT` such requests, the
+        next one ends the replay.
         """
         sizes = draw.sizes
         before, places, failures = self._at_pace(draw.paces)
@@ -335,7 +338,9 @@ class _Run:
         columns = {name: np.insert(before[name], at, new) for name, new in added.items()}
         failures = np.sort(failures + np.searchsorted(np.sort(at), failures, side="right"))
         peaks, failed_at = self._replayed(columns, room_bytes, draw.order)
-        while failed_at is not None and len(failures := failures[failures > failed_at]):
+        for _ in range(_MOST_CAUGHT):
+            if failed_at is None or not len(failures := failures[failures > failed_at]):
+                break
             keep = _without_requests(columns, failed_at, int(failures[0]))
             columns = {name: column[keep] for name, column in columns.items()}
             failures = np.concatenate(([0], np.cumsum(keep)))[failures[1:]]

@@ -6,7 +6,9 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from plimsoll.base.units import format_size
+from plimsoll.prediction.allocator_need import AllocatorNeed
 from plimsoll.prediction.assumed import ENDED_BY_SIGNAL, Assumed
+from plimsoll.prediction.child.allocator_needs import of_all
 from plimsoll.prediction.child.process_reports import card_of
 from plimsoll.prediction.child.serving_ranks import lacks_memory
 
@@ -82,7 +84,10 @@ def verdict(
     no_others = found["no_other_cards"] or next(
         (each.prediction["no_other_cards"] for each in reports if each.prediction), None
     )
-    if worst is not None:
+    if worst is None:
+        needs = of_all([_needs(each) for each in map(_prediction, reports) if each])
+    else:
+        needs = []  # replays of one process do not show how its memory adds to the others'
         is_shared = any(len(card.takes) > 1 for card in crowded)
         no_others = SEVERAL_PROCESSES if is_shared else "a process was ended by a signal"
     return {
@@ -91,8 +96,13 @@ def verdict(
         "headroom_bytes": headroom,
         "device_used_bytes": used,
         "no_other_cards": no_others if fits else None,
+        "needs": [asdict(need) for need in needs],
         "other_cards": [] if no_others or not fits else _on_other_cards(reports),
     }
+
+
+def _needs(found: dict[str, Any]) -> list[AllocatorNeed]:
+    return [AllocatorNeed(**need) for need in found["needs"]]
 
 
 def _on_other_cards(reports: list[ProcessReport]) -> list[dict[str, Any]]:
@@ -215,6 +225,7 @@ def _of_killed(
         "peak_reserved_bytes": reserved,
         "device_used_bytes": context + reserved,
         "headroom_bytes": found["total_bytes"] - context - reserved,
+        "needs": [],
         "nccl_bytes": 0,
         "nccl_range_bytes": None,
         "by_category": {**dict.fromkeys(found["by_category"], 0), "other": reserved},

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from plimsoll.prediction.allocator_need import AllocatorNeed
     from plimsoll.prediction.not_kept import NotKept
     from plimsoll.prediction.trials.kept_apart import KeptApart
     from plimsoll.prediction.trials.written import Written
@@ -24,8 +25,8 @@ class Trial:
             script fails for another reason than memory. None if unknown: the script ran with
             unlimited memory and took more than the card has, but part of that was cached.
         device_used_bytes: As in a `Prediction`; up to the failure if the script ran out of memory.
-            It can exceed the card's memory if the run had unlimited memory. None if the script
-            fails.
+            After a run with unlimited memory, it is the least memory that suffices if the card has
+            less, or, if that is unknown, the memory that the run took. None if the script fails.
         step_seconds: As in a `Prediction`; None if the script does not fit.
         samples_per_second: The samples that all ranks process in a second, as in a `Prediction`. If
             a step accumulates the gradients of several batches, the samples of all these batches
@@ -39,6 +40,9 @@ class Trial:
         steps: The number of steps; None if the script fails.
         caveats: Sentences on what limits the verdict, such as memory that grows with each step.
         why_unknown: As in a `Prediction`.
+        fits_with: Other allocators and settings with which the script fits, although it does not
+            fit with its own. What is live fits then, and only fragments are too much. Known only
+            after a run with unlimited memory.
         may_not_fit: Whether the script may not fit although `fits` is true: the CUDA context or
             the peak may be larger than estimated, by more than stays free.
     """
@@ -56,6 +60,7 @@ class Trial:
     samples_per_second: float | None = None
     why_unknown: str | None = None
     caveats: list[str] = field(default_factory=list)
+    fits_with: list[AllocatorNeed] = field(default_factory=list)
     may_not_fit: bool = False
 
     @property

@@ -73,6 +73,23 @@ class Tried:
 
 
 @dataclass(frozen=True)
+class OtherAllocator:
+    """An allocator with which a plan fits too.
+
+    Attributes:
+        allocator: The allocator.
+        conf: Its settings, in the syntax of PYTORCH_CUDA_ALLOC_CONF.
+        device_used_bytes: The memory that nvidia-smi would show at the peak.
+        command: The shell command, as in `PlanParts`.
+    """
+
+    allocator: str
+    conf: str
+    device_used_bytes: int
+    command: str
+
+
+@dataclass(frozen=True)
 class PlanParts:
     """The plan that makes a script fit a card, and all attempts.
 
@@ -125,6 +142,8 @@ class PlanParts:
             allowed to write to real files.
         not_kept: The guarantees that the run of the plan or of the unchanged script could not give.
         caveats: Sentences on what limits the answer, such as memory that grows with each step.
+        others: The other allocators and settings with which the plan fits, from replays of its run.
+            Empty if it fits with PyTorch's own settings.
     """
 
     script: str
@@ -163,6 +182,7 @@ class PlanParts:
     kept_apart: KeptApart | None = None
     not_kept: list[NotKept] = field(default_factory=list)
     caveats: list[str] = field(default_factory=list)
+    others: list[OtherAllocator] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
         """Returns plain data for JSON, in base units and with stable keys."""

@@ -167,7 +167,7 @@ class Search:
         own = [
             (attempt, use)
             for attempt in self.known
-            for use in self._uses(attempt)[:1]
+            for use in self.uses(attempt)[:1]
             if attempt.changes
             and all(each.is_of_options and each.keeps_results for each in attempt.changes)
             and use == attempt.allocators()[0]
@@ -193,7 +193,7 @@ class Search:
 
         An allocator does not count if the attempt failed with it in a run under the memory limit.
         """
-        return bool(self._uses(attempt))
+        return bool(self.uses(attempt))
 
     def _sweep_budgets(self) -> None:
         """Tries to compile the model with some activation budgets, then with others in between."""
@@ -307,16 +307,22 @@ class Search:
 
     def _best_tried(self) -> tuple[Attempt, AllocatorUse] | None:
         """Returns the fastest attempt that fits, preferring those that keep the results."""
-        fitting = [(attempt, use) for attempt in self.known for use in self._uses(attempt)]
+        fitting = [(attempt, use) for attempt in self.known for use in self.uses(attempt)]
 
         def rank(found: tuple[Attempt, AllocatorUse]) -> tuple[bool, float, int]:
             attempt, use = found
             keeps = all(change.keeps_results for change in attempt.changes)
-            return not keeps, self._known.price(attempt, use), attempt.allocators().index(use)
+            uses = [use]
+            if not attempt.changes and use.allocator == "native" and use.conf:
+                # A setting of PyTorch's needs nothing installed, so an unchanged script gets it
+                # even if plimsoll's allocator leaves more memory free.
+                uses = self.uses(attempt)
+            price = min(self._known.price(attempt, each) for each in uses)
+            return not keeps, price, attempt.allocators().index(use)
 
         return min(fitting, key=rank, default=None)
 
-    def _uses(self, attempt: Attempt) -> list[AllocatorUse]:
+    def uses(self, attempt: Attempt) -> list[AllocatorUse]:
         """Returns the allocators with which an attempt fits and has not failed under the limit."""
         return [
             use

@@ -82,8 +82,9 @@ def _answer(plan: PlanParts) -> Iterator[str]:
         yield from _own_options(plan)
         yield from _faster(plan)
         yield from _thin(plan)
+        yield from _other_allocators(plan)
         if plan.as_it_is_bytes > plan.within_bytes:
-            yield f"  unchanged, the script takes {format_size(plan.as_it_is_bytes)}"
+            yield f"  {_as_it_is(plan)}"
     else:
         early = " yet; the search was interrupted" if plan.interrupted else ""
         yield f"{plan.script} does not fit in {within} with anything that plimsoll tried{early}"
@@ -99,6 +100,22 @@ def _answer(plan: PlanParts) -> Iterator[str]:
         yield host_row(plan.host_peak_bytes, plan.host_peak_range_bytes)
     if plan.interrupted:
         yield f"The search was interrupted; there may be {'better plans' if plan.fits else 'some'}."
+
+
+def _other_allocators(plan: PlanParts) -> Iterator[str]:
+    """Yields a line for each other allocator with which the plan fits."""
+    for each in plan.others:
+        title = allocator_title(each.allocator, each.conf)
+        used = format_size(each.device_used_bytes)
+        yield f"  it also fits under {title}, where it takes {used}: {each.command}"
+
+
+def _as_it_is(plan: PlanParts) -> str:
+    """Says how much memory the script takes as the user runs it now."""
+    size = format_size(plan.as_it_is_bytes)
+    if plan.plan:
+        return f"unchanged, the script takes {size}"
+    return f"as it runs now it does not fit: on a card without a limit it takes {size}"
 
 
 def _how(plan: PlanParts) -> str:
@@ -298,7 +315,8 @@ def _applied(plan: PlanParts) -> Iterator[str]:
     """Yields the file that was written, and the whole command that runs it."""
     if plan.applied is None:
         return
-    yield f"{plan.applied} has the changed script, with this command at its head:"
+    what = "the changed script" if plan.plan else "the script unchanged"
+    yield f"{plan.applied} has {what}, with this command at its head:"
     yield Verbatim(f"  {plan.command}")
     if shlex.quote(plan.applied) not in plan.command:
         yield f"  (it runs the module {plan.script}, whose file {plan.applied} replaces)"

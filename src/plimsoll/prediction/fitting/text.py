@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 
 _UNKNOWN = "not known"
+_MAY_NOT_FIT = "It may not fit: "
+"""The beginning of the caveat that says why a value with `Trial.may_not_fit` may not fit."""
 _DOUBTFUL = "may fit"
 """The verdict on a value if it is unknown whether the value fits (see `Trial.fits`)."""
 
@@ -149,11 +151,17 @@ def _table(fit: FitParts) -> Iterator[str]:
 
 
 def _why(trial: Trial, verdict: str, total_bytes: int) -> str:
-    """Returns why it is not certain whether the value fits, with the figures that decide it."""
+    """Returns why it is not certain whether the value fits, with the figures that decide it.
+
+    For a value that does not fit, returns the allocators and settings that would make it fit.
+    """
     if trial.why_unknown is not None:
         return trial.why_unknown
     if trial.may_not_fit:
-        return trial.caveats[0].removeprefix("It may not fit: ").removesuffix(".")
+        doubts = (line for line in trial.caveats if line.startswith(_MAY_NOT_FIT))
+        return next(doubts, "").removeprefix(_MAY_NOT_FIT).removesuffix(".")
+    if trial.fits_with and not trial.fits:
+        return _with_other_allocators(trial)
     if verdict == _DOUBTFUL and (trial.headroom_bytes or 0) < 0:
         takes = format_size(trial.device_used_bytes or 0)
         return (
@@ -161,6 +169,17 @@ def _why(trial: Trial, verdict: str, total_bytes: int) -> str:
             "but a part of that is cached memory, which PyTorch frees when it has to"
         )
     return ""
+
+
+def _with_other_allocators(trial: Trial) -> str:
+    """Says that only fragments are too much, and under which allocators and settings it fits."""
+    ways = [f"{need.way} ({format_size(need.card_bytes)})" for need in trial.fits_with]
+    confs = [need.conf for need in trial.fits_with if need.conf]
+    search = f"; --conf {confs[0]} searches under that setting" if confs else ""
+    return (
+        "what is live fits, and only free memory in pieces is too much; it "
+        f"fits with {' or '.join(ways)}{search}"
+    )
 
 
 def _used(trial: Trial, total_bytes: int) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from plimsoll.base.errors import InputError
 from plimsoll.base.standard_error import stderr_bytes
+from plimsoll.prediction.allocator_need import fitting
 from plimsoll.prediction.caveats import caveats_of_fit
 from plimsoll.prediction.fitting.accepted_steps import accepted_step
 from plimsoll.prediction.fitting.bracket import MOST_RUNS, Bracket, Point, Try
@@ -277,12 +278,16 @@ class _Search:
         self._seconds += found.seconds
         fits = self._fits(each, found)
         is_measured = found.fits is not False
+        used = found.device_used_bytes
+        if found.needs and not found.needs[0].fits:
+            used = found.needs[0].card_bytes
+        headroom = found.headroom_bytes + found.device_used_bytes - used
         trial = Trial(
             value=each.value,
             fits=fits,
-            device_used_bytes=found.device_used_bytes,
+            device_used_bytes=used,
             step_seconds=found.step_seconds if fits else None,
-            headroom_bytes=found.headroom_bytes if is_measured else None,
+            headroom_bytes=headroom if is_measured else None,
             host_peak_bytes=found.host_peak_bytes,
             host_peak_range_bytes=found.host_peak_range_bytes,
             growth_bytes=growth_bytes(found.step_peaks_bytes),
@@ -291,12 +296,13 @@ class _Search:
             why_unknown=found.why_unknown if found.fits is None else None,
             caveats=list(caveats_of_fit(found)),
             may_not_fit=fits is True and doubt(found) is not None,
+            fits_with=fitting(found.needs),
         )
         before = self._trials.get(each.value)
         if before is not None and before.headroom_bytes is not None and not is_measured:
             # The earlier run, with unlimited memory, shows how much memory the script takes.
             known = ("device_used_bytes", "headroom_bytes", "host_peak_bytes",
-                     "host_peak_range_bytes", "growth_bytes", "steps")  # fmt: skip
+                     "host_peak_range_bytes", "growth_bytes", "steps", "fits_with")  # fmt: skip
             trial = replace(trial, **{name: getattr(before, name) for name in known})
         self._trials[each.value] = trial
 

@@ -20,7 +20,7 @@ from plimsoll.prediction.fitting.headroom import Headroom
 from plimsoll.prediction.fitting.original_lines import original_lines
 from plimsoll.prediction.fitting.plan_command import plan_command
 from plimsoll.prediction.fitting.plan_page import write_plan_page
-from plimsoll.prediction.fitting.plan_parts import PlannedChange
+from plimsoll.prediction.fitting.plan_parts import OtherAllocator, PlannedChange
 from plimsoll.prediction.fitting.plan_search import Search
 from plimsoll.prediction.fitting.plans import Plan
 from plimsoll.prediction.fitting.script_text import ScriptText
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from plimsoll.prediction.fitting.changes.change import Change
     from plimsoll.prediction.fitting.plan_search import Watcher
     from plimsoll.prediction.request import Request
+    from plimsoll.prediction.survey import AllocatorUse
     from plimsoll.prediction.trials.kept_apart import KeptApart
 
 _PLACEHOLDER = "CHANGED.py"
@@ -231,7 +232,8 @@ class _Found:
             plan=[_planned(change, script) for change in chosen.changes],
             allocator=use.allocator,
             conf=use.conf,
-            command=self._command(patch, apply),
+            command=self._command(patch, apply, use),
+            others=self._others(patch, apply),
             patch=patch,
             peak_allocated_bytes=use.peak_allocated_bytes,
             peak_reserved_bytes=reserved,
@@ -267,7 +269,23 @@ class _Found:
         predictions = (attempt.prediction for attempt in self._search.known)
         return most_refused(*(each.kept_apart for each in predictions if each is not None))
 
-    def _command(self, patch: str, apply: str | PathLike[str] | None) -> str:
+    def _others(self, patch: str, apply: str | PathLike[str] | None) -> list[OtherAllocator]:
+        """Returns the other allocators with which the plan fits, if it needs one at all."""
+        best, own = self._search.best, self.chosen.allocators()[:1]
+        if best is None or self.use in own:
+            return []
+        return [
+            OtherAllocator(
+                each.allocator,
+                each.conf,
+                self.chosen.outside_bytes() + each.taken_bytes,
+                self._command(patch, apply, each),
+            )
+            for each in self._search.uses(self.chosen)
+            if each != self.use
+        ]
+
+    def _command(self, patch: str, apply: str | PathLike[str] | None, use: AllocatorUse) -> str:
         arguments = self._attempts.arguments(self.chosen.changes)
         launcher = _launcher(self._request)
         if self._request.is_module:  # the name stays: the patch changes the module's own file
@@ -276,7 +294,7 @@ class _Found:
             name = str(apply)
         else:
             name = _PLACEHOLDER if patch else self._request.script
-        return plan_command(name, arguments, self._request.setup, self.use, launcher)
+        return plan_command(name, arguments, self._request.setup, use, launcher)
 
 
 def _name_in_patch(request: Request, path: Path) -> str:

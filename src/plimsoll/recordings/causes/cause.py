@@ -30,7 +30,7 @@ LEAST_SHARE = 0.02
 SLIGHT_SHARE = 0.01
 """A cause with less than this share of the peak never stands in the first lines of a report."""
 GROWS_SHARE = 0.05
-"""Growth of this share of the peak or more is said before what the program's work takes."""
+"""Growth with at least this share of the peak comes before the memory of the program's work."""
 LEAST_FULL = 0.1
 """A program that uses less than this share of its card gets no advice on its allocator."""
 

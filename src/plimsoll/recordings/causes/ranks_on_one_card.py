@@ -79,7 +79,10 @@ def ranks_on_one_card(owner: int, guests: Mapping[int, OnOtherCard]) -> Cause:
         change = 'load it with map_location="cpu", or with the rank\'s own card'
         patch = 'torch.load(path, map_location="cpu")'
     elif most.is_of_thread:
-        sentence = f"a thread of another rank uses GPU {most.device}, rank {owner}'s: {takes}"
+        using = "a thread of another rank uses"
+        if len(guests) > 1:
+            using = "threads of other ranks use"
+        sentence = f"{using} GPU {most.device}, rank {owner}'s: {takes}"
         change = (
             "set the rank's own card in that thread too, as a new thread's is GPU 0. If a library "
             "starts the thread, show each rank only its own card: set CUDA_VISIBLE_DEVICES"

@@ -25,7 +25,7 @@ _LEAST_HELD = 0.2
 """The least share of the peak for graphs that results hold. Training often holds one for a metric.
 """
 _LEAST_RESULTS = 0.25
-"""Of the memory of an unused graph, at least this share are results with a grad_fn."""
+"""Results with a grad_fn take at least this share of the memory of an unused graph."""
 _NO_GRAPH = ("parameters", "gradients", "optimizer_state", "kv_cache", "workspaces", "collectives")
 _PLACE = re.compile(r"(.+):(\d+) (.+)")
 _CHANGE = "put what runs there under torch.no_grad()"

@@ -27,6 +27,10 @@ class _Tolerance(float):
     def __neg__(self) -> float:
         return -float(self) if self.is_slope_known else math.inf
 
+    def __reduce__(self) -> tuple[type[float], tuple[float]]:
+        # The program may copy or save the optimizer's settings in its closure.
+        return float, (float(self),)
+
 
 def let_search_go_on(torch: ModuleType) -> None:
     """Makes `torch.optim.LBFGS` take an unknown slope along its search direction as negative."""
@@ -35,12 +39,15 @@ def let_search_go_on(torch: ModuleType) -> None:
     @functools.wraps(step)
     def searching(self: Any, closure: Any) -> Any:
         group, gather = self.param_groups[0], self._gather_flat_grad
+        replaced = vars(self).get("_gather_flat_grad")
         given = group["tolerance_change"]
         tolerance = group["tolerance_change"] = _Tolerance(given)
 
         def gather_flat_grad() -> Any:
             gradient = gather()
-            tolerance.is_slope_known = not gradient.is_cuda or torch.ops.plimsoll.is_known(gradient)
+            # `is_known` knows no subclasses, such as DTensor.
+            is_plain = type(gradient) is torch.Tensor and gradient.is_cuda
+            tolerance.is_slope_known = not is_plain or torch.ops.plimsoll.is_known(gradient)
             return gradient
 
         self._gather_flat_grad = gather_flat_grad
@@ -48,6 +55,9 @@ def let_search_go_on(torch: ModuleType) -> None:
             return step(self, closure)
         finally:
             group["tolerance_change"] = given
-            del self._gather_flat_grad
+            if replaced is None:
+                del self._gather_flat_grad
+            else:
+                self._gather_flat_grad = replaced
 
     torch.optim.LBFGS.step = searching

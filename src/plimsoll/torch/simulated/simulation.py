@@ -440,7 +440,8 @@ class Simulation:
         except OutOfMemoryError as error:  # other processes use up the card's memory
             self._begin_use()
             raise sys.modules["torch"].OutOfMemoryError(str(error)) from None
-        if self.contexts and threading.current_thread() is not threading.main_thread():
+        # `threading.current_thread` would add an entry for a thread that Python did not start.
+        if self.contexts and threading.get_ident() != threading.main_thread().ident:
             self.contexts_of_threads.add(device)
         self.contexts.add(device)
         self._begin_use()

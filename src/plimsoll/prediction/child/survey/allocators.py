@@ -5,21 +5,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from plimsoll.base.errors import InputError
-from plimsoll.base.units import GRANULE
 from plimsoll.engine.replays.replay import replay
-from plimsoll.prediction.child.answer import recorded_run
+from plimsoll.prediction.child.recorded_run import (
+    least_memory,
+    other_settings,
+    own_conf,
+    recorded_run,
+)
 from plimsoll.prediction.survey import AllocatorUse
-from plimsoll.torch.simulated.memory_limits import heeded, without_limit
+from plimsoll.torch.simulated.memory_limits import heeded
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from plimsoll.engine.replays.parts import ReplayResult
     from plimsoll.engine.simulator.allocator import Allocator
     from plimsoll.recordings.recording import Recording
     from plimsoll.torch.simulated.simulation import Simulation
-
-_EXPANDABLE = "expandable_segments:True"
 
 
 def try_allocators(simulation: Simulation, device: int, room: int | None) -> list[AllocatorUse]:
@@ -38,12 +40,7 @@ def try_allocators(simulation: Simulation, device: int, room: int | None) -> lis
         total = simulation.profiles[device].total_bytes
         limits = heeded(simulation.limits[device])
         room = min([room, *(limit.bytes_of(total) for limit in limits)])
-    own = without_limit(allocator.conf) if allocator.name == "native" else ""
-    settings = [(allocator.name, own)]
-    if allocator.name == "native":
-        if "expandable_segments" not in own:
-            settings.append(("native", f"{own},{_EXPANDABLE}" if own else _EXPANDABLE))
-        settings.append(("elastic", ""))
+    settings = [(allocator.name, own_conf(allocator)), *other_settings(allocator)]
     return [use for name, conf in settings for use in _try(recording, allocator, name, conf, room)]
 
 
@@ -63,27 +60,15 @@ def _try(
     try:
         found = replayed(None)
         allocated, reserved = found.peak_allocated_bytes, found.peak_reserved_bytes
-        fits, least = True, None
+        fits, least, within = True, None, None
         if room is not None and reserved > room:
-            fits = allocated <= room and replayed(room).fits_at_any_pace is True
-            if not fits and name == "elastic":
+            tried = replayed(room) if allocated <= room else None
+            fits = tried is not None and tried.fits_at_any_pace is True
+            if tried is not None and fits:
+                within = tried.peak_reserved_bytes
+            elif name == "elastic":
                 bounds = max(allocated, room), reserved
-                least = _least(bounds, lambda memory: replayed(memory).fits)
+                least = least_memory(bounds, lambda memory: replayed(memory).fits)
     except InputError:
         return
-    yield AllocatorUse(name, conf, allocated, reserved, fits, least)
-
-
-def _least(bounds: tuple[int, int], serves: Callable[[int], bool]) -> int:
-    """Returns the least memory that suffices, rounded up to a `GRANULE`.
-
-    The least memory lies between the two bounds.
-    """
-    low, high = bounds[0] // GRANULE, -(-bounds[1] // GRANULE)
-    while high - low > 1:
-        middle = (low + high) // 2
-        if serves(middle * GRANULE):
-            high = middle
-        else:
-            low = middle
-    return min(high * GRANULE, bounds[1])
+    yield AllocatorUse(name, conf, allocated, reserved, fits, least, within)

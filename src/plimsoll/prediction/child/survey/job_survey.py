@@ -81,7 +81,8 @@ def _fullest(ranks: Sequence[Sequence[AllocatorUse]], of: AllocatorUse) -> Alloc
     """Returns an allocator's use on the rank where it reserves most.
 
     In the result, `fits` says whether all ranks fit, and `least_bytes` is the largest `least_bytes`
-    of any rank. Ranks that fit have no `least_bytes`, and are left out.
+    of any rank. Ranks that fit have no `least_bytes`, and are left out. `within_bytes` is the most
+    that any rank takes if all fit.
     """
     uses = [
         use
@@ -91,6 +92,11 @@ def _fullest(ranks: Sequence[Sequence[AllocatorUse]], of: AllocatorUse) -> Alloc
     ]
     fullest = max(uses, key=lambda use: use.peak_reserved_bytes)
     found_out = [use.least_bytes for use in uses if use.least_bytes is not None]
+    fits = all(use.fits for use in uses)
+    is_limited = any(use.within_bytes is not None for use in uses)
     return replace(
-        fullest, fits=all(use.fits for use in uses), least_bytes=max(found_out, default=None)
+        fullest,
+        fits=fits,
+        least_bytes=max(found_out, default=None),
+        within_bytes=max(use.taken_bytes for use in uses) if fits and is_limited else None,
     )

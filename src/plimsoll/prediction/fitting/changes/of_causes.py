@@ -81,7 +81,8 @@ def _without_grad(cause: Cause, script: ScriptText) -> ScriptText:
         raise CannotChangeError("training runs every line that keeps the graph")
     first, last = map(script.now, _lines_of(cause))
     around, behind = script.statements(first), script.statements(last)
-    # The outermost pair of different statements, or else the same innermost statement twice.
+    # The loop ends at the outermost pair of different statements in one block. If no pair differs,
+    # it ends at the innermost statement.
     block, begin = around[-1]
     end = begin
     for (block, begin), (other, end) in zip(around, behind, strict=False):

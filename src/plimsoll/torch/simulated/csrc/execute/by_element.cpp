@@ -16,7 +16,8 @@ namespace {
 
 // Operations with kernels that take integers. The kernels of all other operations on lists compute
 // floating-point numbers, so PyTorch computes integers element by element.
-constexpr std::string_view kTakeIntegers[] = {"add", "sub", "mul", "abs", "neg", "max", "copy"};
+constexpr std::string_view kTakeIntegers[] = {"add", "sub", "mul",  "abs",
+                                              "neg", "max", "zero", "clone"};
 
 // The lists and numbers among the arguments of an operation on lists.
 struct Lists {
@@ -53,11 +54,13 @@ bool have_one_length(const Lists& lists) {
                              [&](const auto& list) { return list.size() == length; });
 }
 
-// Returns whether a kernel computes norms of this order, which is the first number.
-bool has_norm_kernel(const Lists& lists) {
+// Returns whether a kernel computes norms of this order, which is the first number. Powers are
+// summed by a kernel only for the orders 1 and 2.
+bool has_norm_kernel(const Lists& lists, std::string_view name) {
   const double order = lists.scalars.empty() ? 2 : lists.scalars[0].toDouble();
+  const bool is_largest = order == std::numeric_limits<double>::infinity();
   return lists.tensors[0][0].is_floating_point() &&
-         (order == 1 || order == 2 || order == std::numeric_limits<double>::infinity());
+         (order == 1 || order == 2 || (is_largest && name == "norm"));
 }
 
 // Returns whether the tensors are alike enough for the kernel of `_foreach_copy_`, which converts
@@ -77,7 +80,7 @@ bool are_computed_at_once(const Lists& lists, std::string_view name) {
   const bool takes_integers = std::ranges::find(kTakeIntegers, name) != std::end(kTakeIntegers);
   const bool is_norm = name == "norm" || name == "powsum";
   if (name == "abs" && all[0][0].is_complex()) return false;
-  if (is_norm && !has_norm_kernel(lists)) return false;
+  if (is_norm && !has_norm_kernel(lists, name)) return false;
   return at::native::can_use_fast_route(all, is_norm ? at::ArrayRef<at::Scalar>() : lists.scalars,
                                         !takes_integers);
 }

@@ -395,8 +395,7 @@ Tensor sum_backward(const Tensor& grad, const Tensor& summed, at::IntArrayRef di
   return of_input(made);
 }
 
-// --- index_select (aten/src/ATen/native/cuda/Indexing.cu)
-// -----------------------------------------
+// --- index_select (aten/src/ATen/native/cuda/Indexing.cu) ----------------------------------------
 
 // Returns how many elements an index_select selects. `counts` has this number for each index. If it
 // is unknown, takes `mean`, or `most` or zero for other assumptions about the data.

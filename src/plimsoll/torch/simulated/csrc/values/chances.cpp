@@ -30,9 +30,10 @@ bool is_spread(const Description& of) { return of.is_random() || of.is_constant(
 
 // Returns whether `limit` is a tolerance: only numbers that are almost zero lie between it and
 // zero, and all numbers of `of` have its sign. Made-up numbers are never that close to zero
-// (draw_one in description.cpp).
+// (draw_one in description.cpp). Probabilities that sum to 1 are often that close to zero.
 bool is_tolerance(const Description& of, double limit) {
   if (limit == 0 || of.is_whole || of.spread != Description::Spread::data) return false;
+  if (of.sums_to_one != 0) return false;
   const double other_end = of.low >= 0 ? of.high : of.high <= 0 ? -of.low : 0;
   return std::abs(limit) <= kAlmostZero && other_end > 2 * kAlmostZero;
 }
