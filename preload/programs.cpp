@@ -112,7 +112,7 @@ int run_named(const char* name, char* const* arguments, char* const* environment
 
 // The socket address that the layer uses in place of the program's address. The layer's address
 // holds the path at which the socket lies on the disk. If that path is too long for an address,
-// /proc/self/fd/N stands for the path's folder.
+// it names the path's folder as /proc/self/fd/N.
 class Address {
  public:
   Address() = default;

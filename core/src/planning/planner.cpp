@@ -83,7 +83,7 @@ class FoldedTime {
   }
 
   std::vector<Section> sections_;
-  // The first slot of each section. One more entry at the end is the number of all slots.
+  // Holds the first slot of each section and, as the last entry, the number of all slots.
   std::vector<std::uint32_t> starts_;
 };
 

@@ -9,7 +9,7 @@ NO_CACHING = "PYTORCH_NO_CUDA_MEMORY_CACHING"
 WITHOUT_CACHE = (
     f"{NO_CACHING}=1 makes PyTorch call the driver for each block, and its own statistics stay at 0"
 )
-"""What plimsoll says where the variable has an effect."""
+"""The sentence that plimsoll prints where the variable has an effect."""
 
 
 def is_caching_forbidden() -> bool:

@@ -60,10 +60,7 @@ def explain_failure(
         known = limit_range[0]
 
     def is_own(segment: _core.SegmentInfo) -> bool:
-        return segment.stream == stream and is_streams(segment)
-
-    def is_streams(segment: _core.SegmentInfo) -> bool:
-        return _pool(segment) == pool
+        return segment.stream == stream and _pool(segment) == pool
 
     reason: OomReason
     if free < asked and (known is None or active + asked > known):
@@ -71,16 +68,8 @@ def explain_failure(
     elif past.moves:
         room = 0 if known is None else max(known - reserved, 0)
         reason = "other_pools" if free - held + room < asked else "fragmentation"
-    elif largest_hole(after, is_own) >= asked:
-        # A free block is large enough. Either max_split_size forbids its use, or the replay differs
-        # from the recorded run.
-        reason = "unknown" if past.max_split_size is None else "max_split_size"
-    elif largest_hole(after, is_streams) >= asked:
-        reason = "other_streams"
-    elif largest_hole(after, lambda _: True) >= asked:
-        reason = "other_pools"
     else:
-        reason = "fragmentation"
+        reason = _reason_of_holes(past, after, asked, (stream, pool))
     stack = int(failed.stack[0])
     return OutOfMemory(
         event=event,
@@ -139,3 +128,30 @@ def _event(past: Past, event: int) -> EventBatch:
             return batch[event : event + 1]
         event -= len(batch)
     raise IndexError(event)
+
+
+def _reason_of_holes(
+    past: Past, segments: list[_core.SegmentInfo], asked: int, own: tuple[int, tuple[int, int]]
+) -> OomReason:
+    """Returns why no free block served a request, if the allocator moves no memory.
+
+    Args:
+        past: The states of the allocator.
+        segments: The segments when the request failed.
+        asked: The bytes that the request needs in a row.
+        own: The stream and the pool of the request.
+    """
+    stream, pool = own
+
+    def is_in_pool(segment: _core.SegmentInfo) -> bool:
+        return _pool(segment) == pool
+
+    if largest_hole(segments, lambda each: each.stream == stream and is_in_pool(each)) >= asked:
+        # A free block is large enough. Either max_split_size forbids its use, or the replay differs
+        # from the recorded run.
+        return "unknown" if past.max_split_size is None else "max_split_size"
+    if largest_hole(segments, is_in_pool) >= asked:
+        return "other_streams"
+    if largest_hole(segments, lambda _: True) >= asked:
+        return "other_pools"
+    return "fragmentation"

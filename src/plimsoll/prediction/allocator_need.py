@@ -25,7 +25,7 @@ class AllocatorNeed:
 
     @property
     def way(self) -> str:
-        """What the user sets or runs to get this allocator; "" for PyTorch's defaults."""
+        """The setting or the command that selects this allocator; "" for PyTorch's defaults."""
         if self.allocator == "elastic":
             return "`plimsoll run`"
         return self.setting

@@ -302,10 +302,11 @@ class PredictionParts:
         host_peak_bytes: An estimate of the most host memory that all processes of the program use
             together, on the machine where they use the most; None if unknown.
         host_peak_range_bytes: The least and the most that `host_peak_bytes` may be.
-        needs: What a script that does not fit needs of a card's memory: with its own allocator
-            first, then, if the live blocks alone fit the card, with other settings and with
-            plimsoll's allocator. If several GPUs are used, the most on any of them. Empty if
-            unknown: then only `device_used_bytes`, of a run with unlimited memory, says more.
+        needs: The card memory that a script needs if it does not fit. The first entry is that with
+            its own allocator. If the live blocks alone fit the card, entries for other settings
+            and for plimsoll's allocator follow. If several GPUs are used, the most on any of
+            them. Empty if unknown; then only `device_used_bytes`, of a run with unlimited memory,
+            says more.
     """
 
     script: str

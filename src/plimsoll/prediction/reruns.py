@@ -21,7 +21,7 @@ class Reruns:
 
     Attributes:
         script: The script's title.
-        verdict: What the first run has found, such as "it fits on T4".
+        verdict: The verdict of the first run, such as "it fits on T4".
         count: The number of all runs, the first included.
         tell: A function that gets the text about the current run.
         done: The number of runs that have begun.

@@ -224,8 +224,8 @@ class Recording:
     def limits_of(self, device: int) -> list[int | None]:
         """Returns the most bytes that the process could reserve on a device, the latest limit last.
 
-        None stands for no limit. The list is empty if the recording does not say; only plimsoll's
-        recordings do.
+        A limit of None means that there is none. The list is empty if the recording does not say;
+        only plimsoll's recordings do.
         """
         found = self.settings.get("limits")
         limits = found.get(str(device), []) if isinstance(found, dict) else []

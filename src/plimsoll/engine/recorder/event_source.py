@@ -49,7 +49,7 @@ class EventSource(Protocol):
     def limits(self) -> dict[int, int | None]:
         """Returns the most bytes that the process may reserve now, by device.
 
-        None stands for no limit, such as that of `set_per_process_memory_fraction`.
+        The limit is that of `set_per_process_memory_fraction`; None if there is none.
         """
 
     def frames(self, stack: int) -> list[Frame]:

@@ -361,7 +361,7 @@ class _UsedGpu:
         card_bytes: The most that nvidia-smi would show of the process.
         headroom_bytes: The memory that stays free, as in `PredictionParts`.
         room_bytes: The most that PyTorch's allocator could reserve on the GPU.
-        needs: What the run needs of the GPU's memory with each allocator; empty if unknown.
+        needs: The GPU memory that the run needs with each allocator; empty if unknown.
     """
 
     device: int

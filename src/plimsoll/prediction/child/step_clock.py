@@ -36,7 +36,7 @@ _MOST_KEPT = 64  # only the latest steps are kept; they show the usual time
 _OF_MEASURED = (0.88, 1.3)
 _OF_OTHERS = (0.7, 1.5)
 _OF_HOSTS = (0.6, 1.6)
-# As above, for collectives on one machine and for those across machines. The second is a guess.
+# These ranges are for collectives on one machine and across machines. The second is a guess.
 _OF_COLLECTIVES = (0.7, 1.5)
 _OF_NETWORKS = (0.6, 2.5)
 

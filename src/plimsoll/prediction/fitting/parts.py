@@ -41,7 +41,7 @@ class Trial:
         caveats: Sentences on what limits the verdict, such as memory that grows with each step.
         why_unknown: As in a `Prediction`.
         fits_with: Other allocators and settings with which the script fits, although it does not
-            fit with its own. What is live fits then, and only fragments are too much. Known only
+            fit with its own. Then the live blocks fit, and only fragments are too much. Known only
             after a run with unlimited memory.
         may_not_fit: Whether the script may not fit although `fits` is true: the CUDA context or
             the peak may be larger than estimated, by more than stays free.

@@ -19,7 +19,7 @@ class Way:
     """Another allocator, or other settings, in which a replay tried the program.
 
     Attributes:
-        name: What the user sets or runs.
+        name: The setting or the command, as in a sentence.
         setting: The setting as text to copy; "" for a command.
         bytes: The memory of the card that the program takes; the least that it needs if it does not
             fit.

@@ -155,12 +155,16 @@ class Simulation:
             [gpu._driver.handle for gpu in self.machine.gpus],
             [_properties(profile) for profile in self.profiles],
         )
-        self.library.lib.plimsoll_forget_measured_workspaces()
-        for device, profile in enumerate(profiles):
-            self.library.set_convolutions(device, profile.convolutions, profile.searches)
+        self._set_workspaces()
         self.library.set_values(setup.values, setup.unknown, setup.seed)
         self.library.lib.plimsoll_keep_history(int(setup.is_recorded))
         self._answer_library()
+
+    def _set_workspaces(self) -> None:
+        """Gives the library the workspaces that were measured on these cards."""
+        self.library.lib.plimsoll_forget_measured_workspaces()
+        for device, profile in enumerate(self.profiles):
+            self.library.set_convolutions(device, profile.convolutions, profile.searches)
 
     def _answer_library(self) -> None:
         """Registers this object's methods as the library's callbacks."""

@@ -70,8 +70,8 @@ void check_arguments(Call& call) {
     for (const at::Tensor& tensor : call.inputs()) check_access(tensor);
   }
   if (info.has(kTakesIndices)) check_indices(call);
-  // PyTorch checks the devices for its own operations only. Those of libraries may take a tensor on
-  // the host besides tensors on a GPU.
+  // PyTorch checks the devices for its own operations only. A library's operation may take
+  // a tensor on the host besides tensors on a GPU.
   const bool is_of_pytorch = call.op().schema().name().starts_with("aten::");
   if (is_of_pytorch && !info.has(kMixesDevices)) check_devices(call);
   check_types(call);

@@ -29,8 +29,8 @@ using OfRanks = std::vector<std::vector<Given>>;
 // The interval at which NCCL's watchdog looks for finished collectives
 // (kWatchdogThreadSleepMillis).
 constexpr double kWatchdogNs = 100e6;
-// The host's time for a collective beside that for its events. A host with H200s took 50 to 90 us
-// for both (benchmarks/collectives.py).
+// The host needs this time for a collective, without the time for its events. A host with H200s
+// took 50 to 90 us for both (benchmarks/collectives.py).
 constexpr double kCollectiveHostNs = 10000;
 // A stream that no program uses. Nothing is ever queued on it, so the time at which it is done is
 // the host's current time.

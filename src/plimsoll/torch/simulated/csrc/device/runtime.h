@@ -51,8 +51,8 @@ struct Clock {
   double host_ns = 0;            // the time that the host took to queue the work
   std::uint64_t kernels = 0;
 };
-// Kernels and copies within the device; collectives on one machine and across machines; copies that
-// enter or leave the device.
+// `compute` is kernels and copies within the device. `collective` is a collective on one machine,
+// and `network` one across machines. `transfer` is a copy that enters or leaves the device.
 enum class Work : std::uint8_t { compute, collective, network, transfer };
 
 // The GPU time of the work queued from one call stack. Shared with Python.
