@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from plimsoll import Allocator, OutOfMemoryError, SimulatedMachine
 from plimsoll.base.units import GiB, MiB
 from plimsoll.prediction.assumed import ANY_ADDRESSES, FREE_LATER
+from plimsoll.prediction.child.caught_failures import share_try
 from plimsoll.prediction.child.uncertain_peaks import (
     UncertainPeaks,
     _Draw,
@@ -38,7 +40,9 @@ class Job:
             communicators=SimpleNamespace(most={0: None} if of_job else {}),
             groups_with_sends=[[0, 1]] if sends else [],
             library=SimpleNamespace(uncertain_memory=list),
+            site_stacks=lambda: [self.stack],
         )
+        self.stack: list[tuple[str, int, str]] = []
 
     def bucket(self, size: int, work: float = 0.01) -> None:
         """Allocates memory, starts work with it on NCCL's stream, and frees it without waiting."""
@@ -164,13 +168,32 @@ def test_any_run_replays_as_it_was_and_at_any_pace(
     assert other.reserved_bytes >= other.allocated_bytes
 
 
-def _after_a_caught_failure(taken_later: int, failures: int = 1) -> UncertainPeaks:
+TRIES = """try:
+    ask()
+except MemoryError:
+    pass
+ask()
+"""
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    """Returns a script whose line 2 is under a `try`, while line 5 is not."""
+    path = tmp_path / "script.py"
+    path.write_text(TRIES)
+    return path
+
+
+def _after_a_caught_failure(
+    script: Path, taken_later: int, failures: int = 1, line: int = 2
+) -> UncertainPeaks:
     """A program whose every fourth request fails. It takes `taken_later` at the end.
 
-    It frees all after each failure. Kernels take at most 2 GiB beside each third block, and at most
-    2 GiB beside the last one.
+    All requests come from a line of the script. The program frees all after each failure.
+    Kernels take at most 2 GiB beside each third block, and at most 2 GiB beside the last one.
     """
     job = Job(of_job=False)
+    job.stack = [(str(script), line, "<module>")]
     kernels = [
         SimpleNamespace(
             device=0, kind=1, stream=0, bytes=0, least=0, most=2 * GiB, frees=0, allocations=count
@@ -189,17 +212,63 @@ def _after_a_caught_failure(taken_later: int, failures: int = 1) -> UncertainPea
     return job.range()
 
 
-def test_a_program_that_catches_a_failed_request_may_see_it_fail_earlier() -> None:
-    found = _after_a_caught_failure(4 * GiB)
+def test_a_program_that_catches_a_failed_request_may_see_it_fail_earlier(script: Path) -> None:
+    found = _after_a_caught_failure(script, 4 * GiB)
     assert found.fails_with is None
     assert found.reserved is not None
     assert found.reserved[1] <= 16 * GiB
 
 
-def test_a_request_after_the_caught_failures_may_fail_by_itself() -> None:
-    assert _after_a_caught_failure(15 * GiB).fails_with is not None
+def test_a_request_outside_the_try_may_fail_without_being_caught(script: Path) -> None:
+    assert _after_a_caught_failure(script, 4 * GiB, line=5).fails_with is not None
 
 
-def test_only_some_caught_failures_are_looked_at_so_that_the_replays_end() -> None:
-    assert _after_a_caught_failure(4 * GiB, failures=8).fails_with is None
-    assert _after_a_caught_failure(4 * GiB, failures=9).fails_with is not None
+def test_a_request_after_the_caught_failures_may_fail_by_itself(script: Path) -> None:
+    assert _after_a_caught_failure(script, 15 * GiB).fails_with is not None
+
+
+def test_only_some_caught_failures_are_moved(script: Path) -> None:
+    assert _after_a_caught_failure(script, 4 * GiB, failures=8).fails_with is None
+    assert _after_a_caught_failure(script, 4 * GiB, failures=9).fails_with is not None
+
+
+LOOP = """import contextlib
+def step(batch):
+    model(batch)
+    loss(batch)
+for batch in batches:
+    try:
+        step(batch)
+        step(batch)
+    except MemoryError:
+        step(None)
+for batch in batches:
+    step(batch)
+with contextlib.suppress(MemoryError):
+    step(None)
+    step(None)
+"""
+
+
+@pytest.mark.parametrize(
+    ("earlier", "failed", "shared"),
+    [
+        ([3, 7], [4, 8], True), ([3, 7], [3, 7], True), ([3, 14], [4, 15], True),
+        ([3, 12], [3, 7], False), ([3, 10], [3, 7], False), ([3, 12], [4, 12], False),
+    ],
+)  # fmt: skip
+def test_two_requests_share_a_try_if_it_is_around_both(
+    tmp_path: Path, earlier: list[int], failed: list[int], shared: bool
+) -> None:
+    path = tmp_path / "loop.py"
+    path.write_text(LOOP)
+    stacks = [
+        [(str(path), inner, "step"), (str(path), outer, "<module>")]
+        for inner, outer in (earlier, failed)
+    ]
+    assert share_try(*stacks) is shared
+
+
+def test_without_the_source_no_try_is_known(tmp_path: Path) -> None:
+    stack = [(str(tmp_path / "missing.py"), 1, "<module>")]
+    assert not share_try(stack, stack)

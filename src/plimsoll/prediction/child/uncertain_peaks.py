@@ -33,6 +33,7 @@ import numpy as np
 from plimsoll import _core
 from plimsoll.engine.replays.replay import AMPLE_MEMORY
 from plimsoll.prediction.assumed import ANY_ADDRESSES, FREE_LATER
+from plimsoll.prediction.child.caught_failures import share_try
 from plimsoll.recordings.events import Action, EventBatch
 from plimsoll.torch.building.versions import follows
 from plimsoll.torch.simulated.memory_limits import without_limit
@@ -242,7 +243,8 @@ class _Run:
     ) -> None:
         self._device = device
         self._allocator = simulation.allocators[device]
-        action, address, size, stream, *_ = self._allocator.engine.history_columns()
+        action, address, size, stream, _, context, _ = self._allocator.engine.history_columns()
+        self._stacks = simulation.site_stacks()
         keep = np.isin(action, _KEPT)
         requests = np.flatnonzero(action == Action.ALLOC)
         frees = np.flatnonzero(action == Action.FREE_REQUESTED)
@@ -259,11 +261,13 @@ class _Run:
         self.events = int(np.count_nonzero(keep))
         columns: dict[str, NDArray[Any]] = {
             "action": action, "address": address, "size": size, "stream": stream,
+            "context": context,
         }  # fmt: skip
         self._columns = {name: column[keep] for name, column in columns.items()}
         kept_before = np.concatenate(([0], np.cumsum(keep)))
         self._places = kept_before[places]
         self._failures = kept_before[np.flatnonzero(action == Action.OOM)]
+        self._contexts_of_failures = context[action == Action.OOM]
         self.failures = len(self._failures)
         self._kinds = [each.kind for each in memory]
         self._streams = np.array([each.stream for each in memory], dtype=np.uint64)
@@ -318,10 +322,10 @@ class _Run:
     def replay(self, draw: _Draw, room_bytes: int = AMPLE_MEMORY) -> _Peaks:
         """Replays the run with a draw's sizes and times, and returns the peaks.
 
-        In the run, the program may have caught errors of failed requests. A request before such an
-        error that fails in the replay raises the same error earlier. So the replay goes on without
-        the blocks that the program requested in between. After `_MOST_CAUGHT` such requests, the
-        next one ends the replay.
+        In the run, the program may have caught errors of failed requests. If a request under the
+        same `try` fails earlier in the replay, the program would have caught that error. So the
+        replay goes on without the blocks that the program requested in between. After
+        `_MOST_CAUGHT` such requests, the next one ends the replay.
         """
         sizes = draw.sizes
         before, places, failures = self._at_pace(draw.paces)
@@ -333,26 +337,51 @@ class _Run:
             "address": np.full(3 * count, _ADDRESS, dtype=np.uint64),
             "size": np.repeat(taken[some], 3),
             "stream": np.repeat(self._streams[some], 3),
+            "context": np.repeat(self._context_at(before, places[some]), 3),
         }
         at = np.repeat(places[some], 3)
         columns = {name: np.insert(before[name], at, new) for name, new in added.items()}
-        failures = np.sort(failures + np.searchsorted(np.sort(at), failures, side="right"))
+        failures = failures + np.searchsorted(np.sort(at), failures, side="right")
+        order = np.argsort(failures)
+        failures, contexts = failures[order], self._contexts_of_failures[order]
         peaks, failed_at = self._replayed(columns, room_bytes, draw.order)
         for _ in range(_MOST_CAUGHT):
-            if failed_at is None or not len(failures := failures[failures > failed_at]):
+            if failed_at is None:
                 break
-            keep = _without_requests(columns, failed_at, int(failures[0]))
+            earlier = self._stacks[int(columns["context"][failed_at])]
+            caught = next(
+                (
+                    i
+                    for i in np.flatnonzero(failures > failed_at)
+                    if share_try(earlier, self._stacks[int(contexts[i])])
+                ),
+                None,
+            )
+            if caught is None:
+                break
+            keep = _without_requests(columns, failed_at, int(failures[caught]))
             columns = {name: column[keep] for name, column in columns.items()}
-            failures = np.concatenate(([0], np.cumsum(keep)))[failures[1:]]
+            failures = np.concatenate(([0], np.cumsum(keep)))[failures[caught + 1 :]]
+            contexts = contexts[caught + 1 :]
             peaks, failed_at = self._replayed(columns, room_bytes, draw.order)
         return peaks
+
+    def _context_at(
+        self, columns: Mapping[str, NDArray[Any]], places: NDArray[np.int64]
+    ) -> NDArray[np.uint32]:
+        """Returns the call sites of the events after which kernels take uncertain memory."""
+        context: NDArray[np.uint32] = columns["context"]
+        if not len(context):
+            return np.zeros(len(places), dtype=np.uint32)
+        return context[np.maximum(places - 1, 0)]
 
     def _replayed(
         self, columns: Mapping[str, NDArray[Any]], room_bytes: int, order: int
     ) -> tuple[_Peaks, int | None]:
         """Returns the peaks of a replay, and the index of the event that ran out of memory."""
         none = np.zeros(len(columns["action"]), dtype=np.uint64)
-        batch = EventBatch.of({**columns, "time_us": none, "pool_first": none, "pool_second": none})
+        kept = {name: column for name, column in columns.items() if name != "context"}
+        batch = EventBatch.of({**kept, "time_us": none, "pool_first": none, "pool_second": none})
         name = self._allocator.name
         replay = _core.Replay(
             name, without_limit(self._allocator.conf) if name == "native" else "",
