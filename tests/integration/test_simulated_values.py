@@ -363,6 +363,17 @@ def _compare_with_tolerances(share: float) -> None:
     assert torch.istft(spectrum, 1024, 256, window=window, length=24_576).shape == (2, 24_576)
 
 
+@pytest.mark.parametrize(("unknown", "kept"), [("most", MANY[0]), ("least", 0)])
+def test_how_many_numbers_a_tolerance_keeps_depends_on_the_data(unknown: str, kept: int) -> None:
+    output_of(_keep_by_tolerance, "--values", "none", "--unknown", unknown, arguments=(kept,))
+
+
+def _keep_by_tolerance(kept: int) -> None:
+    size = torch.randn(MANY, device="cuda").matmul(torch.randn(MANY[::-1], device="cuda")).abs()
+    lengths = size.sum(1)
+    assert lengths[lengths > 1e-6].numel() == kept
+
+
 @on_simulated_gpus("--values", "none")
 def test_lbfgs_searches_on_where_gradients_are_unknown() -> None:
     for _ in range(8):

@@ -44,12 +44,6 @@ double chance_of_spread(const Description& one, const Description& other, bool o
                         bool are_integers) {
   // The bounds did not decide, so the chance is neither 0 nor 1.
   const auto open = [](double chance) { return std::clamp(chance, 1e-12, 1 - 1e-12); };
-  if (!are_integers && other.is_constant() && is_tolerance(one, other.low)) {
-    return open(one.low >= 0 ? 0 : 1);
-  }
-  if (!are_integers && one.is_constant() && is_tolerance(other, one.low)) {
-    return open(other.low >= 0 ? 1 : 0);
-  }
   if (!is_spread(one) || !is_spread(other)) return 0.5;
   using Spread = Description::Spread;
   const double step = are_integers ? 1 : 0;
@@ -96,11 +90,28 @@ Chance less_of_rest(Description of, double number, bool is_first, bool are_integ
           of.is_random()};
 }
 
+// Returns the chance that `one` is less than `other` if one of them is a tolerance; otherwise
+// nothing.
+std::optional<double> less_by_tolerance(const Description& one, const Description& other) {
+  if (other.is_constant() && one.atom_share() == 0 && is_tolerance(one, other.low)) {
+    return one.low >= 0 ? kHardlyEqual : 1 - kHardlyEqual;
+  }
+  if (one.is_constant() && other.atom_share() == 0 && is_tolerance(other, one.low)) {
+    return other.low >= 0 ? 1 - kHardlyEqual : kHardlyEqual;
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 Chance chance_of_less(const Description& one, const Description& other, bool or_equal,
-                      bool are_integers) {
+                      bool are_integers, bool is_single) {
   if (const auto sure = less_by_bounds(one, other, or_equal)) return {*sure, true};
+  if (is_single && !are_integers) {
+    if (const auto nearly = less_by_tolerance(one, other)) {
+      return {*nearly, is_random_pair(one, other)};
+    }
+  }
   const bool is_first = other.is_constant();  // `one` has the distribution, `other` is a constant
   const Description& of = is_first ? one : other;
   if ((!is_first && !one.is_constant()) || of.atom_share() == 0) {

@@ -12,9 +12,10 @@ namespace plimsoll::simulated {
 constexpr double kAlmostZero = 1e-5;
 
 // Returns the chance that a number drawn from `one` is less than a number drawn from `other`. With
-// `or_equal`, equal numbers count too.
+// `or_equal`, equal numbers count too. With `is_single`, the program compares one number: if it
+// compares it with a tolerance, as a solver does, the number is hardly ever that close to zero.
 Chance chance_of_less(const Description& one, const Description& other, bool or_equal,
-                      bool are_integers);
+                      bool are_integers, bool is_single = false);
 // Returns the chance that a number drawn from `one` equals a number drawn from `other`. `type` is
 // the type of the numbers of `one`.
 Chance chance_of_equal(const Description& one, const Description& other, c10::ScalarType type);

@@ -48,8 +48,9 @@ Description compare(const Operands& of, bool turned, bool or_equal) {
     return !tensor.defined() || of[i].is_whole ||
            c10::isIntegralType(tensor.scalar_type(), /*includeBool=*/true);
   };
-  return as_result(
-      of, Description::truth(chance_of_less(x, y, or_equal, is_integer(0) && is_integer(1))));
+  const bool is_single = of.result().numel() == 1;
+  return as_result(of, Description::truth(chance_of_less(
+                           x, y, or_equal, is_integer(0) && is_integer(1), is_single)));
 }
 Description lt(const Operands& of) { return compare(of, false, false); }
 Description le(const Operands& of) { return compare(of, false, true); }
