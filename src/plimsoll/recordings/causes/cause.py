@@ -73,8 +73,11 @@ class Cause:
 
         Other causes say what the program's work takes.
         """
-        grows = self.growth_bytes and self.bytes >= GROWS_SHARE * peak_bytes
-        return bool(grows) or self.name == "unused_activations"
+        return self.grows_much(peak_bytes) or self.name == "unused_activations"
+
+    def grows_much(self, peak_bytes: int) -> bool:
+        """Returns whether the memory grows, and is at least `GROWS_SHARE` of the peak."""
+        return bool(self.growth_bytes) and self.bytes >= GROWS_SHARE * peak_bytes
 
     def hardly_helps(self, reserved_bytes: int) -> bool:
         """Returns whether the change was tried and saved less than 2 % of reserved memory.
