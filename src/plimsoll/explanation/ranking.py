@@ -60,12 +60,12 @@ def needed(
     If no request failed, advice on the allocator is needless for a program that uses too little of
     its card (see `LEAST_FULL` and `NEARLY_FULL`). A limit on its memory counts as its card. Where
     neither is known, host memory is needless: it makes the program slower, and nothing says that
-    the card lacks memory. If a request failed and the program's memory grows much,
-    settings and the elastic allocator are needless.
+    the card lacks memory. If a request failed and the program's memory grows much
+    (see `Cause.grows_much`), settings and the elastic allocator are needless.
 
-    Notes are added only to advice on the allocator. If memory grows much, the note says
-    that the change only delays the failure. If memory does not grow, a note warns of a change that
-    serves the failed requests but leaves hardly any memory free.
+    Notes are added only to advice on the allocator. If memory grows much, the note says that the
+    change only delays the failure. Otherwise a note warns of a change that serves the failed
+    requests but leaves hardly any memory free.
 
     Args:
         advice: The advice.
