@@ -111,6 +111,13 @@ def test_only_the_allocator_that_helps_is_advised() -> None:
     assert cause.change == "`plimsoll run`, which takes 5.00 GiB"
 
 
+def test_fragments_come_first_unless_memory_grows_much() -> None:
+    slow = Cause("kept_over_passes", "a loop keeps more", "keep numbers", MiB, growth_bytes=1024)
+    fast = replace(slow, bytes=GiB)
+    assert with_fragments([slow], pieces(SETTING))[0].name == "fragments"
+    assert with_fragments([fast], pieces(SETTING))[0] == fast
+
+
 def test_live_blocks_that_exceed_the_card_are_no_fragments() -> None:
     assert with_fragments([VARIED], pieces(live=7)) == [VARIED]
 

@@ -19,6 +19,7 @@ from plimsoll.prediction.fitting.changes.compiled import (
 )
 from plimsoll.prediction.fitting.changes.early_zero_grad import gradient_changes
 from plimsoll.prediction.fitting.changes.loss import loss_changes
+from plimsoll.prediction.fitting.changes.of_causes import cause_changes
 from plimsoll.prediction.fitting.changes.offloading import offloading_change
 from plimsoll.prediction.fitting.changes.precision import precision_changes
 from plimsoll.prediction.fitting.changes.recomputing import ranges, recomputing_change
@@ -35,6 +36,7 @@ from plimsoll.prediction.survey import (
     Recomputation,
     Survey,
 )
+from plimsoll.recordings.causes.cause import Cause
 
 if TYPE_CHECKING:
     from plimsoll.prediction.fitting.changes.change import Change
@@ -398,6 +400,23 @@ class TestPasses:
         seen.backwards[:] = [Place(3, "other")]
         with pytest.raises(CannotChangeError, match="in one function, and backward"):
             made([offloading_change(seen, GiB, GiB)])
+
+
+def test_lines_of_an_if_and_its_else_are_put_under_one_no_grad() -> None:
+    text = """\
+import torch
+if small:
+    x = batch()
+    y = model(x)
+else:
+    y = large(batch())
+print(y)
+"""
+    cause = Cause("unused_activations", "", "", GiB, "a.py:4-6 f", "with torch.no_grad():")
+    (change,) = cause_changes(Survey(causes=[cause]))
+    lines = str(change.edit(ScriptText.of(text))).splitlines()
+    assert lines[1:3] == ["with torch.no_grad():", "    if small:"]
+    assert lines[-2:] == ["        y = large(batch())", "print(y)"]
 
 
 def test_names_of_many_modules_become_ranges() -> None:

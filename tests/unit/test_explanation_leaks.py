@@ -155,6 +155,16 @@ def test_a_jump_of_another_stack_at_the_same_line_is_no_growth() -> None:
     assert growing_stacks(blocks, steps).tolist() == [7]
 
 
+def test_no_blocks_have_no_growing_stacks() -> None:
+    program, boundaries = Program(), [0]
+    for _ in range(40):
+        program.malloc(100, 7)
+        boundaries.append(len(program.events))
+    steps = Steps(np.array(boundaries), "marks", 1.0)
+    none = np.zeros(0, dtype=np.int64)
+    assert growing_stacks(program.lifetimes()[none], steps).tolist() == []
+
+
 def test_a_jump_of_the_same_stack_is_no_growth_either() -> None:
     def step(program: Program, number: int) -> None:
         program.malloc(4_000_000 if number == 25 else 100, 7)

@@ -828,6 +828,8 @@ def test_a_doubtful_value_may_fit_unless_a_smaller_one_does_not() -> None:
     broken = replace(known.curve[1], value=3, fits=False, error="it raises")
     fails = replace(known, curve=[known.curve[0], broken, known.curve[1]])
     assert "as 3 does not" not in str(fails)
+    first = str(replace(fails, largest=None, may_fit=2)).splitlines()[0]
+    assert first.endswith("was found; 2 may fit, and with 3 the script fails")
 
 
 def test_a_parabola_is_followed_where_there_is_one() -> None:

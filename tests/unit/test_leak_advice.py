@@ -112,10 +112,12 @@ def test_a_leak_that_filled_the_card_is_what_serves_the_request_first() -> None:
 
 def test_other_advice_for_a_leaking_program_follows_and_says_that_it_only_delays() -> None:
     saving = Advice("elastic", "use it", "how", "nothing", 9 * MiB, 20 * MiB)
-    grows = Cause("kept_over_passes", "", "", MiB, growth_bytes=MiB)
+    grows = Cause("kept_over_passes", "", "", 20 * MiB, growth_bytes=MiB)
+    little = replace(grows, bytes=MiB)
     (kept,) = needed([saving], [grows], None, 30 * MiB)
     assert "only delays the failure" in kept.note
     assert needed([saving], [], None, 30 * MiB) == [saving]
+    assert needed([saving], [little], None, 30 * MiB) == [saving]
     assert needed([replace(saving, serves_failed_requests=True)], [grows], None, 30 * MiB) == []
 
 

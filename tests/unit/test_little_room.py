@@ -92,6 +92,13 @@ def test_memory_that_is_only_cached_longer_leaves_no_doubt() -> None:
     assert " fits on T4: " in headline(with_range(leaving(GiB), 2 * GiB, FREE_LATER))
 
 
+def test_only_nccls_part_of_a_range_leaves_doubt_if_the_rest_is_cached_longer() -> None:
+    found = replace(with_range(leaving(GiB), 2 * GiB, FREE_LATER), nccl_range_bytes=(0, MiB))
+    assert " fits on T4: " in headline(found)
+    found = replace(found, nccl_range_bytes=(0, 2 * GiB))
+    assert headline(found).endswith("it may take 2.00 GiB more")
+
+
 def test_a_list_of_cards_names_those_that_the_largest_peak_exceeds() -> None:
     cards = [
         CardVerdict("L4", 22 * GiB, fits=True, headroom_bytes=3 * GiB),

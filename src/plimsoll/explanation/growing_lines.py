@@ -12,7 +12,11 @@ from plimsoll.explanation.state import recorded_failures
 from plimsoll.recordings.analysis.categories import find_categories
 from plimsoll.recordings.analysis.lines import source_lines, users_part
 from plimsoll.recordings.causes.cause import Facts, Reserved
-from plimsoll.recordings.causes.kept_over_passes import NO_GRAD, cause_of_leak
+from plimsoll.recordings.causes.kept_over_passes import (
+    NO_GRAD,
+    blocks_of_earlier_passes,
+    cause_of_leak,
+)
 from plimsoll.recordings.causes.wording import subject
 
 if TYPE_CHECKING:
@@ -47,7 +51,8 @@ def changes_that_help(
     """
     try:
         facts = _facts(recording, trace, blocks, steps)
-        return [_helps(leak, cause_of_leak(facts, leak, leaks, steps)) for leak in leaks]
+        kept = blocks_of_earlier_passes(facts, leaks, steps)
+        return [_helps(leak, cause_of_leak(facts, leak, leaks, steps, kept)) for leak in leaks]
     except Exception:  # no error here may stop the watched program
         return [_LET_GO] * len(leaks)
 

@@ -60,12 +60,12 @@ def needed(
     If no request failed, advice on the allocator is needless for a program that uses too little of
     its card (see `LEAST_FULL` and `NEARLY_FULL`). A limit on its memory counts as its card. Where
     neither is known, host memory is needless: it makes the program slower, and nothing says that
-    the card lacks memory. If a request failed and the program's memory grows with each step,
-    settings and the elastic allocator are needless.
+    the card lacks memory. If a request failed and the program's memory grows much
+    (see `Cause.grows_much`), settings and the elastic allocator are needless.
 
-    Notes are added only to advice on the allocator. If memory grows with each step, the note says
-    that the change only delays the failure. If memory does not grow, a note warns of a change that
-    serves the failed requests but leaves hardly any memory free.
+    Notes are added only to advice on the allocator. If memory grows much, the note says that the
+    change only delays the failure. Otherwise a note warns of a change that serves the failed
+    requests but leaves hardly any memory free.
 
     Args:
         advice: The advice.
@@ -79,7 +79,7 @@ def needed(
     rooms = [limit_bytes] if limit_bytes else []
     rooms += [] if card is None else [card.total_bytes]
     share = used_bytes / min(rooms) if rooms else None
-    grows = any(cause.growth_bytes for cause in causes)
+    grows = any(cause.grows_much(used_bytes) for cause in causes)
 
     def is_needed(one: Advice) -> bool:
         if one.kind in ("setting", "elastic") and grows and one.serves_failed_requests is not None:

@@ -15,6 +15,7 @@ from plimsoll.recordings.analysis.leaks import find_leaks, growing_stacks
 from plimsoll.recordings.causes.cause import Facts, Notes, Reserved
 from plimsoll.recordings.causes.inner_loops import inner_loops
 from plimsoll.recordings.causes.kept_over_passes import (
+    blocks_of_earlier_passes,
     cause_of_leak,
     growing_inner_loop,
     lines_that_keep,
@@ -56,7 +57,7 @@ def growing_lines(usage: ExplainedUsage) -> list[FoundLeak]:
     """
     facts = _facts(usage, (), failed=False)
     leaks = find_leaks(usage.lifetimes, usage.steps, usage.group, usage.names)
-    found = [_found(facts, leak, leaks, usage.steps, usage.steps) for leak in leaks]
+    found = _found(facts, leaks, usage.steps)
     loop = growing_inner_loop(facts)
     if len(loop):
         step = int(np.searchsorted(usage.steps.boundaries, facts.event, side="right")) - 1
@@ -67,18 +68,22 @@ def growing_lines(usage: ExplainedUsage) -> list[FoundLeak]:
         ]
         every = inner_loops(facts)
         found += [
-            _found(facts, leak, inside, loop, every) for leak in inside if leak.what not in names
+            replace(one, passes=every)
+            for one in _found(facts, inside, loop)
+            if one.leak.what not in names
         ]
     return sorted(found, key=lambda one: -one.leak.slope_bytes)
 
 
-def _found(
-    facts: Facts, leak: Leak, leaks: Sequence[Leak], passes: Steps, every: Steps
-) -> FoundLeak:
-    is_of_line = facts.line == facts.lines.index(leak.what)
-    stacks = growing_stacks(facts.blocks[is_of_line], passes)
-    is_of_line &= np.isin(facts.blocks.stack, stacks)
-    return FoundLeak(leak, is_of_line, cause_of_leak(facts, leak, leaks, passes), every)
+def _found(facts: Facts, leaks: Sequence[Leak], passes: Steps) -> list[FoundLeak]:
+    kept, found = blocks_of_earlier_passes(facts, leaks, passes), []
+    for leak in leaks:
+        is_of_line = facts.line == facts.lines.index(leak.what)
+        stacks = growing_stacks(facts.blocks[is_of_line], passes)
+        is_of_line &= np.isin(facts.blocks.stack, stacks)
+        cause = cause_of_leak(facts, leak, leaks, passes, kept)
+        found.append(FoundLeak(leak, is_of_line, cause, passes))
+    return found
 
 
 def _facts(usage: ExplainedUsage, uses: Iterable[GpuUse], *, failed: bool) -> Facts:

@@ -14,6 +14,7 @@ from plimsoll.prediction.assumed import CHANGES_SIZES, deciding
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from plimsoll.prediction.assumed import Assumed
     from plimsoll.prediction.parts import PredictionParts
 
 MAY_TAKE_MORE = (
@@ -92,11 +93,19 @@ def cached_bytes(p: PredictionParts) -> int:
 def range_more_bytes(p: PredictionParts) -> int:
     """Returns how much more the script may take than `device_used_bytes`, by the peak's range.
 
-    Returns 0 if nothing is uncertain that can make a request fail.
+    Returns 0 if nothing is uncertain that can make a request fail. If only NCCL's memory is
+    uncertain, the range of reserved memory does not count: PyTorch can release what is cached.
     """
-    bounds = p.device_used_range_bytes
-    is_in_doubt = p.nccl_range_bytes or any(each.what in CHANGES_SIZES for each in p.assumptions)
-    return 0 if bounds is None or not is_in_doubt else max(0, bounds[1] - p.device_used_bytes)
+    bounds, nccl = p.device_used_range_bytes, p.nccl_range_bytes
+    if bounds is None:
+        return 0
+    if _that_change_sizes(p):
+        return max(0, bounds[1] - p.device_used_bytes)
+    return 0 if nccl is None else max(0, nccl[1] - p.nccl_bytes)
+
+
+def _that_change_sizes(p: PredictionParts) -> list[Assumed]:
+    return [each for each in p.assumptions if each.what in CHANGES_SIZES]
 
 
 def _context_more_bytes(p: PredictionParts) -> tuple[int, int]:
@@ -120,7 +129,7 @@ def _range_doubt(p: PredictionParts) -> str | None:
     more = range_more_bytes(p)
     if not 0 <= p.headroom_bytes < more:
         return None
-    by = deciding(p.assumptions)
+    by = deciding(_that_change_sizes(p))
     return f"it may take {format_size(more)} more" + (f", depending on {by}" if by else "")
 
 

@@ -40,9 +40,9 @@ class Trial:
         steps: The number of steps; None if the script fails.
         caveats: Sentences on what limits the verdict, such as memory that grows with each step.
         why_unknown: As in a `Prediction`.
-        fits_with: Other allocators and settings with which the script fits, although it does not
-            fit with its own. Then the live blocks fit, and only fragments are too much. Known only
-            after a run with unlimited memory.
+        fits_with: Other allocators and settings with which the script fits and leaves the wanted
+            headroom, although it does not fit with its own. Then the live blocks fit, and only
+            fragments are too much. Known only after a run with unlimited memory.
         may_not_fit: Whether the script may not fit although `fits` is true: the CUDA context or
             the peak may be larger than estimated, by more than stays free.
     """

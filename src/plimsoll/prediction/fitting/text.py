@@ -99,8 +99,11 @@ def answer_text(fit: FitParts) -> str:
 
 def _may_fit(fit: FitParts) -> str:
     high = fit.smallest_failing
-    more, above = ("", f", and {high} does not fit") if high is not None else (" or more", "")
-    return f"{fit.may_fit}{more} may fit{above}"
+    if high is None:
+        return f"{fit.may_fit} or more may fit"
+    fails = any(trial.value == high and trial.error is not None for trial in fit.curve)
+    above = f"with {high} the script fails" if fails else f"{high} does not fit"
+    return f"{fit.may_fit} may fit, and {above}"
 
 
 def _thin(fit: FitParts) -> Iterator[str]:

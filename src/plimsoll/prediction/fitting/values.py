@@ -282,6 +282,7 @@ class _Search:
         if found.needs and not found.needs[0].fits:
             used = found.needs[0].card_bytes
         headroom = found.headroom_bytes + found.device_used_bytes - used
+        wanted = self._headroom.of(found.total_bytes + found.used_bytes)
         trial = Trial(
             value=each.value,
             fits=fits,
@@ -296,7 +297,11 @@ class _Search:
             why_unknown=found.why_unknown if found.fits is None else None,
             caveats=list(caveats_of_fit(found)),
             may_not_fit=fits is True and doubt(found) is not None,
-            fits_with=fitting(found.needs),
+            fits_with=[
+                need
+                for need in fitting(found.needs)
+                if not wanted or need.card_bytes + wanted <= found.total_bytes
+            ],
         )
         before = self._trials.get(each.value)
         if before is not None and before.headroom_bytes is not None and not is_measured:

@@ -88,8 +88,10 @@ def find_leaks(
         return []
     groups, place = np.unique(group[blocks], return_inverse=True)
     found = []
+    by_group = np.argsort(place, kind="stable")
+    ends = np.cumsum(np.bincount(place))
     for row in _rows_that_rise(lifetimes, blocks, place, moments):
-        mine = blocks[place == row]
+        mine = blocks[by_group[ends[row - 1] if row else 0 : ends[row]]]
         part = _growing_part(lifetimes, mine, number, moments)
         grown = _growth(lifetimes, mine if part is None else part, number, moments)
         if grown is None:
@@ -184,7 +186,7 @@ def _growing_part(
         moments: The last events of these steps.
     """
     stacks, place = np.unique(lifetimes.stack[blocks], return_inverse=True)
-    if len(stacks) == 1:
+    if len(stacks) <= 1:
         return None
     levels = _levels_of(lifetimes, blocks, moments, place, amount=lifetimes.size[blocks])
     rise = levels[:, -1] - levels[:, 0]

@@ -73,8 +73,11 @@ class Cause:
 
         Other causes say what the program's work takes.
         """
-        grows = self.growth_bytes and self.bytes >= GROWS_SHARE * peak_bytes
-        return bool(grows) or self.name == "unused_activations"
+        return self.grows_much(peak_bytes) or self.name == "unused_activations"
+
+    def grows_much(self, peak_bytes: int) -> bool:
+        """Returns whether the memory grows, and is at least `GROWS_SHARE` of the peak."""
+        return bool(self.growth_bytes) and self.bytes >= GROWS_SHARE * peak_bytes
 
     def hardly_helps(self, reserved_bytes: int) -> bool:
         """Returns whether the change was tried and saved less than 2 % of reserved memory.
@@ -313,7 +316,10 @@ class Facts:
             For each line that was found, the blocks whose requests it led to.
         """
         found: dict[str, list[NDArray[np.int64]]] = {}
-        for stack in np.unique(self.blocks.stack[blocks]).tolist():
+        stacks, place = np.unique(self.blocks.stack[blocks], return_inverse=True)
+        by_stack = blocks[np.argsort(place, kind="stable")]
+        of_stack = np.split(by_stack, np.cumsum(np.bincount(place))[:-1])
+        for stack, mine in zip(stacks.tolist(), of_stack, strict=False):
             frames = self.frames(stack)
             if not self.lines_of_training:
                 frames = _outside_modules(frames)
@@ -321,7 +327,6 @@ class Facts:
             while len(free) > 1 and free[0].endswith(_COMPREHENSIONS):
                 del free[0]
             if free:
-                mine = blocks[self.blocks.stack[blocks] == stack]
                 found.setdefault(free[0], []).append(mine)
         return {line: np.concatenate(parts) for line, parts in found.items()}
 

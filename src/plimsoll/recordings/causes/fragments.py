@@ -78,15 +78,15 @@ def fragments(pieces: Pieces, causes: Iterable[Cause]) -> Cause | None:
 def with_fragments(causes: Iterable[Cause], pieces: Pieces) -> list[Cause]:
     """Adds the cause `fragments`, in the place of `varied_sizes`.
 
-    It comes first if a way makes the program fit. Otherwise it comes after the causes that say
-    what the program itself could change.
+    It comes first if a way makes the program fit and memory does not grow much. Otherwise it
+    comes after the causes that say what the program itself could change.
     """
     found = list(causes)
     cause = fragments(pieces, found)
     if cause is None:
         return found
     others = [each for each in found if each.name != _VARIED]
-    grows = any(each.growth_bytes for each in others)
+    grows = any(each.grows_much(pieces.live_bytes) for each in others)
     return [cause, *others] if cause.serves_failed_requests and not grows else [*others, cause]
 
 

@@ -76,10 +76,13 @@ def _growth(facts: Facts, passes: Steps) -> Cause | None:
     most = max(leaks, key=lambda leak: leak.grown_bytes, default=None)
     if most is None or most.grown_bytes < _LEAST_GROWN:
         return None
-    return cause_of_leak(facts, most, leaks, passes)
+    kept = blocks_of_earlier_passes(facts, leaks, passes)
+    return cause_of_leak(facts, most, leaks, passes, kept)
 
 
-def cause_of_leak(facts: Facts, leak: Leak, leaks: Sequence[Leak], passes: Steps) -> Cause:
+def cause_of_leak(
+    facts: Facts, leak: Leak, leaks: Sequence[Leak], passes: Steps, kept: NDArray[np.int64]
+) -> Cause:
     """Makes the `Cause` for a line whose memory grows.
 
     Args:
@@ -87,8 +90,8 @@ def cause_of_leak(facts: Facts, leak: Leak, leaks: Sequence[Leak], passes: Steps
         leak: The line's growth.
         leaks: The growth of all lines.
         passes: The iterations of the loop.
+        kept: The result of `blocks_of_earlier_passes` for all lines.
     """
-    kept = _kept(facts, leaks, passes)
     results = kept[facts.are_from(kept, lambda origin: origin.may_have_grad_fn)]
     graph = _graph(facts, leak, kept, results)
     if graph is None:
@@ -192,7 +195,9 @@ def _graph(
     return _Graph(mine, is_certain=False) if may_be else None
 
 
-def _kept(facts: Facts, leaks: Sequence[Leak], passes: Steps) -> NDArray[np.int64]:
+def blocks_of_earlier_passes(
+    facts: Facts, leaks: Sequence[Leak], passes: Steps
+) -> NDArray[np.int64]:
     """Returns the blocks that earlier iterations requested at the lines of `leaks`.
 
     Only blocks that are live at the peak count. Blocks that are meant to stay do not count.

@@ -78,11 +78,11 @@ def find_causes(facts: Facts, guarded: Guard) -> list[Cause]:
     least = LEAST_SHARE * facts.reserved.bytes
     # Memory that grows is small in a short run, so it counts however little it is.
     kept = [cause for cause in found if cause.on_host or cause.growth_bytes or cause.bytes >= least]
-    if facts.failed and any(cause.growth_bytes for cause in kept):
+    peak = facts.allocated_bytes
+    if facts.failed and any(cause.grows_much(peak) for cause in kept):
         # If memory grows, other settings of the allocator would only delay the failure a little.
         kept = [cause for cause in kept if cause.name not in _OF_THE_ALLOCATOR]
     mostly_excess = 2 * facts.reserved.excess_bytes > facts.reserved.bytes
-    peak = facts.allocated_bytes
     return sorted(kept, key=lambda cause: _rank(cause, peak, mostly_excess=mostly_excess))
 
 

@@ -47,7 +47,7 @@ class _Graphs:
 def unused_activations(facts: Facts) -> Cause | None:
     """Finds graphs that no backward pass uses, if they are a tenth of the peak or more."""
     released, held = _released(facts), _held(facts)
-    found = _largest(facts, np.union1d(released, held))
+    found = _largest(facts, np.union1d(released, held), released)
     if found is None:
         return _in_some_passes(facts, released)
     size = facts.bytes_of(found.blocks)
@@ -72,6 +72,10 @@ def unused_activations(facts: Facts) -> Cause | None:
 
 def _in_some_passes(facts: Facts, released: NDArray[np.int64]) -> Cause | None:
     """Makes the `Cause` for unused graphs whose lines all run in training, in other passes."""
+    if not facts.lines_of_training:
+        return None
+    of_others = [released[:0], *facts.callers_lines(released).values()]
+    released = np.setdiff1d(released, np.concatenate(of_others))
     size, line = facts.bytes_of(released), facts.line_of_most(released)
     if not size or size < _LEAST_SHARE * facts.allocated_bytes or line is None:
         return None
@@ -118,8 +122,14 @@ def _held(facts: Facts) -> NDArray[np.int64]:
     return np.sort(np.concatenate(found)) if found else live[:0]
 
 
-def _largest(facts: Facts, found: NDArray[np.int64]) -> _Graphs | None:
-    """Returns the graphs of the function that made the most of them; None without a line."""
+def _largest(facts: Facts, found: NDArray[np.int64], released: NDArray[np.int64]) -> _Graphs | None:
+    """Returns the graphs of the function that made the most of them; None without a line.
+
+    Args:
+        facts: The facts of the device.
+        found: The blocks of all graphs.
+        released: Those that `_released` returned.
+    """
     if not facts.blocks.stack.any():
         return _Graphs(None, found)
     functions: dict[tuple[str, str], dict[int, NDArray[np.int64]]] = {}
@@ -129,9 +139,15 @@ def _largest(facts: Facts, found: NDArray[np.int64]) -> _Graphs | None:
     graphs = [
         _together(facts, file, function, lines) for (file, function), lines in functions.items()
     ]
-    # A single result may be held without a graph.
-    several = [one for one in graphs if len(np.unique(facts.blocks.stack[one.blocks])) > 1]
-    return max(several, key=lambda each: facts.bytes_of(each.blocks), default=None)
+    # A single result may be held without a graph, unless the program drops it as part of one.
+    least = _LEAST_SHARE * facts.allocated_bytes
+    sure = [
+        one
+        for one in graphs
+        if len(np.unique(facts.blocks.stack[one.blocks])) > 1
+        or (np.isin(one.blocks, released).all() and facts.bytes_of(one.blocks) >= least)
+    ]
+    return max(sure, key=lambda each: facts.bytes_of(each.blocks), default=None)
 
 
 def _together(

@@ -81,12 +81,15 @@ def _without_grad(cause: Cause, script: ScriptText) -> ScriptText:
         raise CannotChangeError("training runs every line that keeps the graph")
     first, last = map(script.now, _lines_of(cause))
     around, behind = script.statements(first), script.statements(last)
-    # The loop ends at the outermost pair of different statements in one block. If no pair differs,
-    # it ends at the innermost statement.
-    block, begin = around[-1]
+    # The innermost block that contains both lines is wrapped, from the statement with the first
+    # line to the statement with the last line. An `if` and its `else` are different blocks.
+    block, begin = around[0]
     end = begin
-    for (block, begin), (other, end) in zip(around, behind, strict=False):
-        if block is other and begin != end:
+    for (mine, of_first), (other, of_last) in zip(around, behind, strict=False):
+        if mine is not other:
+            break
+        block, begin, end = mine, of_first, of_last
+        if begin != end:
             break
     return script.wrap(block[begin], block[end], NO_GRAD).importing("torch")
 
