@@ -29,6 +29,7 @@ _LEAST_RESULTS = 0.25
 _NO_GRAPH = ("parameters", "gradients", "optimizer_state", "kv_cache", "workspaces", "collectives")
 _PLACE = re.compile(r"(.+):(\d+) (.+)")
 _CHANGE = "put what runs there under torch.no_grad()"
+_NOT_YET = "has not run"
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,8 @@ def unused_activations(facts: Facts) -> Cause | None:
         change=change,
         bytes=size,
         line=found.line,
-        patch="with torch.no_grad():",
+        # A program that trains, and failed before its first backward pass, needs the graph.
+        patch="" if runs == _NOT_YET else "with torch.no_grad():",
     )
 
 
@@ -185,11 +187,11 @@ def _words(facts: Facts, blocks: NDArray[np.int64]) -> tuple[str, str]:
     is_certain = facts.are_from(blocks, lambda origin: origin.role is not None).all()
     is_open = (facts.blocks.end[blocks] >= facts.blocks.event_count).any()
     if is_open and not len(facts.backward_starts):
-        return "has not run", f"if none follows, {_CHANGE}"
+        return _NOT_YET, f"if none follows, {_CHANGE}"
     if is_open and facts.failed:
         last = facts.backward_starts[-1]
         if (facts.blocks.start[blocks] > last).any():
-            return "has not run", f"if none follows, {_CHANGE}"
+            return _NOT_YET, f"if none follows, {_CHANGE}"
     if not is_certain and facts.blocks.stack.any():
         return "seems never to run", f"if no backward pass uses it, {_CHANGE}"
     return "never runs", _CHANGE
