@@ -107,6 +107,8 @@ def test_a_constant_of_any_size_is_known(tmp_path: Path) -> None:
     assert large[9, 9].item() == copy[7, 8:10].cpu()[0].item() == 2.5
     difference = large - large  # 0, unless a number is infinite
     assert difference[0, 0].item() == 0
+    rounded = torch.full((40_000, 40_000), 0.1, device="cuda").half().float()
+    assert rounded[3, 3].item() == torch.tensor(0.1).half().float().item() != 0.1
     """
     done = simulate(written(tmp_path, script))
     assert done.returncode == 0

@@ -27,6 +27,7 @@ from plimsoll import (
 )
 from plimsoll.base.units import GiB
 from plimsoll.engine import current
+from plimsoll.engine.gpus.recorded_card import card_entry, recorded_card
 from plimsoll.engine.recorder import recorder
 from plimsoll.engine.recorder.allocator_events import AllocatorEvents
 from plimsoll.engine.recorder.named_marks import Marks
@@ -566,6 +567,20 @@ def test_a_limit_from_before_the_recording_is_recorded_and_held_by_replays(
     for conf in (None, "expandable_segments:True"):
         (found,) = replay(tmp_path / "run.plim", conf=conf)
         assert (found.limit_bytes, found.limit_source) == (GiB, "recorded")
+
+
+def test_a_limit_above_what_the_card_has_gives_other_settings_no_more_than_the_card(
+    allocator: Allocator, tmp_path: Path
+) -> None:
+    allocator.set_per_process_memory_fraction(0.999)
+    with record(tmp_path / "run.plim", allocator=allocator):
+        allocator.malloc("256MiB")
+    recording = read_recording(tmp_path / "run.plim")
+    named = {**recording.settings, "gpus": [card_entry(0, "H100", 8 * GiB)]}
+    card = recorded_card(named, 0)
+    assert card is not None
+    (found,) = replay(replace(recording, settings=named), conf="expandable_segments:True")
+    assert (found.limit_bytes, found.limit_source) == (card.usable_bytes, "card")
 
 
 def test_a_limit_below_what_was_reserved_before_limits_no_replay(

@@ -203,6 +203,16 @@ def test_every_pickle_protocol_is_read_alike(protocol: int) -> None:
     assert recording.settings == snapshot["allocator_settings"]
 
 
+@pytest.mark.parametrize(
+    "found", [{"limits": 5}, {"limits": {"0": 5}}, {"limits": {"0": ["1"]}}, {"process": 5}]
+)
+def test_impossible_settings_are_refused(found: dict[str, Any]) -> None:
+    snapshot = used_allocator().memory_snapshot()
+    snapshot["allocator_settings"] |= found
+    with pytest.raises(InputError, match="snapshot: "):
+        read_snapshot(pickle.dumps(snapshot))
+
+
 def test_a_dumped_file_is_plain_data_and_is_never_overwritten(tmp_path: Path) -> None:
     allocator = used_allocator()
     path = tmp_path / "snapshot.pickle"

@@ -81,7 +81,7 @@ def read_snapshot(
             raise _core.ReadingLimitError
         file = _core.SnapshotFile(content, most - len(content))
         devices = [_trace(file, device) for device in range(file.device_count)]
-        settings = checks.check_settings({} if file.settings is None else file.settings)
+        found = {} if file.settings is None else file.settings
     except _core.ReadingLimitError:
         raise checks.too_large(name, most) from None
     except MemoryError:
@@ -93,6 +93,12 @@ def read_snapshot(
         ) from None
     except (_core.RecordingError, checks.DamageError) as error:
         raise InputError(f"{name}: {error}") from None
+    try:
+        settings = checks.check_settings(found)
+    except checks.DamageError as error:
+        raise InputError(f"{name}: {error}") from None
+    except checks.DAMAGE:
+        raise InputError(f"{name}: the allocator's settings cannot be read") from None
     if not needs_history and not any(trace.event_count for trace in devices):
         devices = [
             LoadedTrace(trace.device, _one_snapshot(), trace.segments, file)

@@ -228,8 +228,9 @@ def _replay_device(
     if limit is None and request.gpu_memory is None:
         limit, limit_source = recorded.limit, recorded_source
         room = None if request.card is None else request.card.usable_bytes
-        if limit is None and not _same_policy(request, recorded) and not _spilled(trace, start):
-            limit = room
+        is_harmless = evidence.range is None  # a limit that refused nothing may exceed the card
+        if is_harmless and not _same_policy(request, recorded) and not _spilled(trace, start):
+            limit = min((one for one in (limit, room) if one is not None), default=None)
         if limit is not None and limit == room:
             limit_source = "card"
     request = replace(request, limit=limit)

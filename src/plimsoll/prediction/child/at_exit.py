@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +18,7 @@ from plimsoll.base.telemetry.exit_summaries import (
     named_process,
     report_at_exit,
 )
+from plimsoll.base.telemetry.job import rank_of_process
 from plimsoll.base.torch_environment import WITHOUT_CACHE
 from plimsoll.prediction.child.cards import card_files
 from plimsoll.prediction.child.high_water import HighWaterMarks
@@ -111,26 +111,29 @@ def _summaries(
 def _use_of_card(simulation: Simulation, device: int, own_bytes: int) -> tuple[int, int | None]:
     """Returns the most that all processes used of a device's card, and how many used it so far.
 
-    The number is None if the card could not be shared, so that no other process is known.
-    `own_bytes` is the most that this process used.
+    The number is None if the other processes are not known: the card could not be shared, or the
+    script's own process has ended and removed the card's file. `own_bytes` is the most that this
+    process used.
     """
     path = simulation.card_files.get(device)
     if path is None:
         return own_bytes, None
-    with suppress(RuntimeError):  # the folder is gone, because the script's own process has ended
+    try:
         card = _core.SharedCard(path)
-        users = {process for process, most in card.users if most}
-        if len(users) > 1:
-            return max(own_bytes, card.together), len(users)
+    except RuntimeError:
+        return own_bytes, None
+    users = {process for process, most in card.users if most}
+    if len(users) > 1:
+        return max(own_bytes, card.together), len(users)
     return own_bytes, 1
 
 
 def _notes(simulation: Simulation) -> Iterator[str]:
     """Yields what stderr says of this process beside the memory that it used."""
-    who = named_process(simulation.rank)
+    who = named_process(_known(simulation.rank, rank_of_process()))
     text = MadeUpReads.of(simulation).text()
     if text is not None:
-        yield who + text
+        yield who + printable(text)
     if simulation.is_caching_forbidden:
         yield who + WITHOUT_CACHE
     hidden = _unhidden_cards(simulation)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from plimsoll.prediction.assumed import MADE_UP_READS
 from plimsoll.prediction.child.script_ending import line_of_stack
+from plimsoll.recordings.analysis.lines import NO_LINE
 
 if TYPE_CHECKING:
     from plimsoll.torch.simulated.simulation import Simulation
@@ -32,8 +33,8 @@ class MadeUpReads:
         lines: dict[str, None] = {}
         for assumption in simulation.library.assumptions():
             if simulation.library.name(assumption.what) in MADE_UP_READS:
-                has_line = assumption.stack != 0
-                lines[line_of_stack(assumption.stack) if has_line else _UNKNOWN_LINE] = None
+                line = line_of_stack(assumption.stack) if assumption.stack else NO_LINE
+                lines[_UNKNOWN_LINE if line == NO_LINE else line] = None
         return MadeUpReads(tuple(lines), simulation.setup.values == "real")
 
     def text(self) -> str | None:

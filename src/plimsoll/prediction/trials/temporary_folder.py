@@ -50,8 +50,12 @@ def folder_of_this_process() -> Path | None:
     try:
         _sweep_once(tempfile.gettempdir())
         folder = Path(tempfile.mkdtemp(prefix=_PREFIX)).resolve()
-        own(folder)
     except OSError:
+        return None
+    try:
+        own(folder)
+    except OSError:  # `sweep` would leave the folder, which has no owner
+        shutil.rmtree(folder, ignore_errors=True)
         return None
     # A negative priority comes after `multiprocessing` has waited for its children.
     Finalize(None, shutil.rmtree, (folder,), {"ignore_errors": True}, exitpriority=-1)

@@ -1,12 +1,43 @@
 #include "values/conversion.h"
 
+#include <c10/util/BFloat16.h>
+#include <c10/util/Half.h>
+
 #include <cmath>
+#include <optional>
 
 #include "values/chances.h"
 
 namespace plimsoll::simulated {
+namespace {
+
+// Returns the number that an element of a type holds after `value` was written to it. Returns
+// nullopt if `value` is too large for the type, or if plimsoll does not know how the type rounds.
+std::optional<double> held(double value, c10::ScalarType type) {
+  if (type == c10::ScalarType::Double || c10::isIntegralType(type, /*includeBool=*/true)) {
+    return value;
+  }
+  const auto single = static_cast<float>(value);
+  double rounded = single;
+  if (type == c10::ScalarType::Half) {
+    rounded = static_cast<float>(c10::Half(single));
+  } else if (type == c10::ScalarType::BFloat16) {
+    rounded = static_cast<float>(c10::BFloat16(single));
+  } else if (type != c10::ScalarType::Float) {
+    return std::nullopt;
+  }
+  if (std::isinf(rounded) && !std::isinf(value)) return std::nullopt;
+  return rounded;
+}
+
+}  // namespace
 
 Description in_type(Description of, c10::ScalarType from, c10::ScalarType to) {
+  if (of.is_given && of.is_constant() && from != to) {
+    const std::optional<double> rounded = held(of.low, from);
+    of.is_given = rounded.has_value();
+    if (rounded) of.low = of.high = *rounded;
+  }
   const bool was_truth = from == c10::ScalarType::Bool;
   if (to == c10::ScalarType::Bool) {
     if (of.is_constant()) return Description::constant(of.low != 0 ? 1 : 0);
