@@ -41,12 +41,8 @@ NO_GRAD = "with torch.no_grad():"
 
 
 def kept_over_passes(facts: Facts) -> Cause | None:
-    """Finds memory that grows with each iteration of a loop, by 1 MiB or more in all.
-
-    If memory grows in the loop of the steps and in a loop inside a step, returns the larger growth.
-    """
-    found = (_growth(facts, facts.passes), _growth(facts, inner_loop(facts)))
-    return max(filter(None, found), key=lambda cause: cause.bytes, default=None)
+    """Finds memory that grows with each iteration of a loop, by 1 MiB or more in all."""
+    return _growth(facts, facts.passes) or _growth(facts, inner_loop(facts))
 
 
 def growing_inner_loop(facts: Facts) -> Steps:
