@@ -538,8 +538,9 @@ struct Machine {
   ElasticAllocator& allocator = elastic;
   std::vector<Mailbox> boxes;
   // How many captures have begun, and how many have ended. `Worker::record_stream` uses these
-  // numbers to find out whether a capture may be running. If so, the test does not check that the
-  // stream finishes before the memory is used again: the captured graph orders the stream's work.
+  // numbers to find out whether a capture may be running. A captured graph orders its streams'
+  // work, so during a capture the test does not check that the stream finishes before the memory is
+  // used again.
   std::atomic<std::uint64_t> captures_begun{0};
   std::atomic<std::uint64_t> captures_ended{0};
   std::vector<std::vector<Live>> live_of;  // the live blocks of each thread

@@ -119,7 +119,7 @@ def test_a_window_bounds_the_keys_that_are_split() -> None:
 
 
 def test_training_is_not_split() -> None:
-    """64 row blocks, 8 key heads and 4 sequences make more blocks than the card runs at a time."""
+    """The card runs fewer blocks at once than 64 row blocks x 8 key heads x 4 sequences."""
     assert splits(TRAINING, 0) == 1
     assert schedule_numbers(TRAINING, 0) == 1 + 4
     assert schedule_numbers(TRAINING, 2) == 0  # no schedule: blocks keep their order

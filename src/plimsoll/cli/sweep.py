@@ -70,7 +70,7 @@ def sweep(
     goal: Annotated[
         str | None,
         typer.Option(
-            help="What makes a case the best, which the first line names: least-memory (it needs "
+            help="The first line names the best case. It is best by: least-memory (it needs "
             "the least memory), fits (it fits the smallest card), most-samples (it makes the most "
             "samples per second) or least-cost (it costs the least, by --prices).",
             metavar="NAME",

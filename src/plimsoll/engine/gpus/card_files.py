@@ -73,7 +73,7 @@ CONTEXT_PARTS = (
 The enumeration Library of torch/simulated/csrc/device/runtime.h has the same order.
 """
 OF_TRAINING = ("made", "kernels", "blas", "blas_handle", "stacks")
-"""The parts of a context that most training programs load. "made" is the new context itself."""
+"""The parts of a context in most training programs. "made" is the context before any other part."""
 
 
 Search = tuple[int, int, int, int]

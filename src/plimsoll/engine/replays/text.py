@@ -184,7 +184,7 @@ def _verdict(result: ReplayResult) -> Iterator[str]:
 
 
 def _after_oom(result: ReplayResult) -> str:
-    return "" if result.fits else "; what the program does then is not known"
+    return "" if result.fits else "; what the program does after this failure is not known"
 
 
 def _entry(entry: tuple[str, int, int] | None) -> str:

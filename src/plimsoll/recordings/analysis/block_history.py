@@ -258,7 +258,7 @@ def _with_untouched(
 ) -> Lifetimes:
     """Adds the blocks in `segments` that have no event.
 
-    `known` has the addresses that events name.
+    `known` has the addresses of all events.
     """
     seen = set(known.tolist())
     untouched = [

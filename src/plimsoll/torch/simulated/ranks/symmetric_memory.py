@@ -114,7 +114,7 @@ class _SymmetricMemory:
         return made.set_(storage, storage_offset, tuple(sizes), strides)
 
     def barrier(self, channel: int = 0, timeout_ms: int = 0) -> None:
-        """Does nothing: on a GPU the device waits for the other ranks, and the host does not."""
+        """Does nothing. With real GPUs, too, the host does not wait here; the device does."""
 
     @staticmethod
     def set_group_info(group_name: str, rank: int, world_size: int, store: Any) -> None:

@@ -99,8 +99,8 @@ void encoder_layer(Call& call) {
   const auto inner_width = static_cast<std::size_t>(call.tensor(14).size(0));
   call.set_shape(0, meta_contiguous(input));
 
-  // A norm keeps means and deviations until it is done. The output of the last norm is the layer's
-  // result.
+  // A norm keeps means and deviations until the norm itself is done. The output of the last norm is
+  // the layer's result.
   const auto norm = [&](bool is_result) {
     std::size_t output = 0;
     if (is_result) {

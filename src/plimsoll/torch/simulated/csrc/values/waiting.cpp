@@ -24,8 +24,9 @@ constexpr std::int64_t kPatienceWithLuck = 64;
 // After this many reads at a place, plimsoll changes the value even if memory grows. Memory grows,
 // for example, while a program generates text.
 constexpr std::int64_t kPatienceWhileGrowing = 1024;
-// A loop with a bound ends by itself. So plimsoll leaves its integers and truth values unchanged at
-// first. After this many reads in a row, plimsoll changes them, as in a loop without a bound.
+// A loop with a bound ends by itself. So plimsoll leaves the integers and truth values that the
+// loop reads unchanged at first. After this many reads in a row, plimsoll changes them, as in a
+// loop without a bound.
 constexpr std::int64_t kPatienceWithinBounds = 4096;
 // Loops wait for a single number, or for one flag per element of a batch. plimsoll regards a tensor
 // with more elements than this as data, and never changes it.
