@@ -199,8 +199,12 @@ def test_a_tensor_that_is_there_already_is_not_copied() -> None:
 def test_tensors_of_two_devices_do_not_mix() -> None:
     figures = placement()
     same = "Expected all tensors to be on the same device, but"
-    for devices in ("cuda:0 + cpu", "cuda:0 + cuda:1", "cpu + cuda:1"):
-        found = devices.replace(" + ", " and ")
+    # PyTorch names the first device that is not the CPU first (TensorIterator::compute_types).
+    for devices, found in (
+        ("cuda:0 + cpu", "cuda:0 and cpu"),
+        ("cuda:0 + cuda:1", "cuda:0 and cuda:1"),
+        ("cpu + cuda:1", "cuda:1 and cpu"),
+    ):
         assert figures[devices] == f"{same} found at least two devices, {found}!"
     assert figures["cuda:0 @ cpu"].startswith(same)
     assert figures["cuda:0 + moved"] == "works cuda:0"

@@ -66,6 +66,7 @@ WATCHERS = {
     "the tensors of the program",
     "the leaves of a backward pass",
     "the number of its steps",
+    "the option to vary",
     "the time of steps",
     "what could be changed",
     "what was compiled",
