@@ -1,4 +1,4 @@
-"""Tests what is said of a script that does not fit, and of the allocators with which it would."""
+"""Tests the answer about a script that fits only with another allocator or setting."""
 
 from __future__ import annotations
 

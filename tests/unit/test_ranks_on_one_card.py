@@ -1,4 +1,4 @@
-"""Tests what is said about ranks that use another rank's card, and what is advised."""
+"""Tests the cause and the advice for ranks that use another rank's card."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ class Request:
         finds_least: Whether to find the least GPU memory with which the script runs. If true, the
             prediction's `other_cards` is empty.
         finds_need: Whether to find how much of the card's memory the script needs, with its own
-            allocator and with others. Only a run with unlimited memory can find it.
+            and with other allocators. Only a run with unlimited memory can find it.
         files: New texts for files that the script reads, by the file's absolute path. The files
             themselves stay as they are.
         scratch: The temporary folder in which the script runs, or None.

@@ -1,4 +1,4 @@
-"""Finds how much memory of the card a run needs, with its own allocator and with others.
+"""Finds how much memory of the card a run needs, with its own and with other allocators.
 
 The run itself had a card with unlimited memory. Its reserved memory is no measure of the need:
 on a card of limited size, PyTorch releases cached memory before a request fails. So plimsoll

@@ -87,7 +87,7 @@ def verdict(
     if worst is None:
         needs = of_all([_needs(each) for each in map(_prediction, reports) if each])
     else:
-        needs = []  # replays of one process do not show how its memory adds to the others'
+        needs = []  # a replay of one process does not show the memory of several
         is_shared = any(len(card.takes) > 1 for card in crowded)
         no_others = SEVERAL_PROCESSES if is_shared else "a process was ended by a signal"
     return {

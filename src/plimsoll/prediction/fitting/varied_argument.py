@@ -28,7 +28,7 @@ _VARIABLE = re.compile("env:([A-Za-z_][A-Za-z0-9_]*)")
 def take_out(arguments: Sequence[str], name: str) -> tuple[int | None, list[str]]:
     """Returns a pair: the argument's value (None if it is not given), and all other arguments.
 
-    A position stays among the arguments, so that the others keep theirs.
+    A positional argument stays in the list, so that later arguments keep their positions.
 
     Raises:
         InputError: If the value is not a whole number above zero, or there is no such position.
